@@ -1,0 +1,28 @@
+"""Artifacts: directories that appear whole or not at all, with a manifest and a lineage (design §8)."""
+
+from vitrail.artifacts.files import atomic_write_bytes, disk_full_is_clear, file_sha256, read_json, write_json
+from vitrail.artifacts.manifest import (
+    FORMAT_VERSION,
+    InputRef,
+    Manifest,
+    content_id,
+    lineage,
+    read_manifest,
+)
+from vitrail.artifacts.stage import Stage, Writing
+
+__all__ = [
+    "FORMAT_VERSION",
+    "InputRef",
+    "Manifest",
+    "Stage",
+    "Writing",
+    "atomic_write_bytes",
+    "content_id",
+    "disk_full_is_clear",
+    "file_sha256",
+    "lineage",
+    "read_json",
+    "read_manifest",
+    "write_json",
+]

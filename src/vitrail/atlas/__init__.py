@@ -1,0 +1,26 @@
+"""The atlas: tags, clusters, concepts with cards, annotator, annotated corpus, judge (§4)."""
+
+from vitrail.atlas.annotate import annotate_corpus
+from vitrail.atlas.annotated import AnnotatedCorpus, Chunk
+from vitrail.atlas.annotator import Annotation, Annotator, Label
+from vitrail.atlas.build import build_atlas
+from vitrail.atlas.encoder import MiniLM
+from vitrail.atlas.judge import Judge, KeywordScore
+from vitrail.atlas.library import Card, ConceptLibrary
+from vitrail.atlas.settings import AtlasSettings
+
+__all__ = [
+    "AnnotatedCorpus",
+    "Annotation",
+    "Annotator",
+    "AtlasSettings",
+    "Card",
+    "Chunk",
+    "ConceptLibrary",
+    "Judge",
+    "KeywordScore",
+    "Label",
+    "MiniLM",
+    "annotate_corpus",
+    "build_atlas",
+]

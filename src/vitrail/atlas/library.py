@@ -1,0 +1,206 @@
+"""The library of concepts: one card each, in `concepts.parquet` (design §8).
+
+Known concepts come from the atlas; a trained model adds cards of its discovered ones. Names are compared
+without case. A wrong name gets the nearest ones in the error.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vitrail.errors import ArtifactError, ConceptNotFound, nearest
+
+LIBRARY_NAME = "concepts.parquet"
+Head = Literal["known", "discovered"]
+
+SCHEMA = pa.schema(
+    [
+        ("concept_id", pa.int32()),
+        ("head", pa.string()),
+        ("name", pa.string()),
+        ("description", pa.string()),
+        ("kind", pa.string()),
+        ("words", pa.list_(pa.string())),
+        ("lift", pa.list_(pa.float32())),
+        ("path", pa.list_(pa.string())),
+        ("num_chunks", pa.int64()),
+        ("threshold", pa.float32()),
+        ("is_automatic", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a reader needs to know of a concept.
+
+    Attributes:
+        concept_id: row of its head, 0..C-1 or 0..M-1.
+        head: "known" or "discovered".
+        name: unique within its head, recognised at once.
+        description: one line.
+        kind: "content" for every concept of the embedded default.
+        words: characteristic words, most characteristic first.
+        lift: how many times likelier each word is in the concept's chunks than anywhere.
+        path: place in the taxonomy, from the root; empty if there is none.
+        num_chunks: labelled chunks among those the atlas was built from.
+        threshold: lowest annotator score of a label.
+        is_automatic: named by a program, not by a person.
+    """
+
+    concept_id: int
+    head: Head
+    name: str
+    description: str
+    kind: str
+    words: tuple[str, ...]
+    lift: tuple[float, ...]
+    path: tuple[str, ...]
+    num_chunks: int
+    threshold: float
+    is_automatic: bool
+
+
+class ConceptLibrary:
+    """Cards by head and id, and by name."""
+
+    def __init__(self, cards: Sequence[Card]):
+        """Hold cards.
+
+        Args:
+            cards: in any order; ids must be unique within a head.
+
+        Raises:
+            ArtifactError: two cards share a head and an id.
+        """
+        self.cards = tuple(sorted(cards, key=lambda card: (card.head != "known", card.concept_id)))
+        self._by_id: Mapping[tuple[str, int], Card] = {(card.head, card.concept_id): card for card in self.cards}
+        if len(self._by_id) != len(self.cards):
+            raise ArtifactError("concept library: two cards share one head and id; build the atlas again")
+
+    @property
+    def num_known(self) -> int:
+        """C, how many known concepts there are."""
+        return sum(card.head == "known" for card in self.cards)
+
+    def card(self, head: str, concept_id: int) -> Card:
+        """One card by id.
+
+        Args:
+            head: "known" or "discovered".
+            concept_id: its row.
+
+        Returns:
+            the card.
+
+        Raises:
+            ConceptNotFound: no such card; the message names the range.
+        """
+        try:
+            return self._by_id[head, concept_id]
+        except KeyError:
+            count = sum(card.head == head for card in self.cards)
+            raise ConceptNotFound(f"no {head} concept {concept_id}; the library has {count} of them") from None
+
+    def find(self, name: str, head: str = "known") -> Card:
+        """One card by name, whatever its case.
+
+        Args:
+            name: the whole name.
+            head: "known" or "discovered".
+
+        Returns:
+            the card.
+
+        Raises:
+            ConceptNotFound: no such name; the nearest ones are suggested.
+        """
+        names = self._names(head)
+        card = names.get(_folded(name))
+        if card is None:
+            hint = nearest(name, [known.name for known in names.values()]) or self._hint(name, head)
+            raise ConceptNotFound(f"no {head} concept is called '{name}'{hint}")
+        return card
+
+    def search(self, query: str, limit: int = 10) -> list[Card]:
+        """Cards that fit a query: in the name first, then in the words, then in the description.
+
+        Args:
+            query: words; each that matches counts.
+            limit: cards returned at most.
+
+        Returns:
+            the best first.
+        """
+        wanted = _folded(query).split()
+        scored = [(-sum(_match(card, word) for word in wanted), i) for i, card in enumerate(self.cards)]
+        return [self.cards[i] for score, i in sorted(scored) if score < 0][:limit]
+
+    def save(self, path: Path) -> None:
+        """Write the cards.
+
+        Args:
+            path: the Parquet file.
+        """
+        rows = [
+            {**asdict(card), **{k: list(getattr(card, k)) for k in ("words", "lift", "path")}} for card in self.cards
+        ]
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path, compression="zstd")
+
+    @classmethod
+    def load(cls, path: Path) -> "ConceptLibrary":
+        """Read a library.
+
+        Args:
+            path: the Parquet file, or a directory that holds `concepts.parquet`.
+
+        Returns:
+            the library.
+
+        Raises:
+            ArtifactError: missing or damaged.
+        """
+        file = path / LIBRARY_NAME if path.is_dir() else path
+        if not file.is_file():
+            raise ArtifactError(f"{file}: no concept library there; build an atlas first (vitrail atlas build)")
+        try:
+            rows = pq.read_table(file, schema=SCHEMA).to_pylist()
+            return cls([_card(row) for row in rows])
+        except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+            problem = " ".join(str(error).split())
+            raise ArtifactError(f"{file}: not a concept library ({problem}); build the atlas again") from error
+
+    @cached_property
+    def _by_name(self) -> Mapping[tuple[str, str], Card]:
+        return {(card.head, _folded(card.name)): card for card in reversed(self.cards)}
+
+    def _names(self, head: str) -> dict[str, Card]:
+        return {name: card for (card_head, name), card in self._by_name.items() if card_head == head}
+
+    def _hint(self, name: str, head: str) -> str:
+        related = [f"'{card.name}'" for card in self.search(name, 50) if card.head == head][:3]
+        return f"; did you mean {' or '.join(related)}?" if related else "; `vitrail atlas search` lists them"
+
+
+def _card(row: Mapping[str, Any]) -> Card:
+    lists = {key: tuple(row[key] or ()) for key in ("words", "lift", "path")}
+    return Card(**{**row, **lists})
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _match(card: Card, word: str) -> float:
+    if word in _folded(card.name).replace(",", " ").split():
+        return 8.0
+    if word in _folded(card.name):
+        return 5.0
+    if word in card.words:
+        return 2.0
+    return 1.0 if word in _folded(card.description) else 0.0

@@ -1,0 +1,29 @@
+"""Settings of the atlas: how large the chunks are, how many tags and concepts are wanted."""
+
+from pydantic import Field
+
+from vitrail.corpus import DEFAULT_MAX_CHARS, DEFAULT_MAX_TOKENS
+from vitrail.settings import Settings
+
+
+class AtlasSettings(Settings):
+    """What `build_atlas` needs to know; the chunk sizes also rule `annotate_corpus`."""
+
+    num_concepts: int = Field(default=128, ge=4)
+    """Concepts wanted (C); a small or uniform corpus gives fewer."""
+    chunk_tokens: int = Field(default=DEFAULT_MAX_TOKENS, ge=16)
+    """Longest chunk in estimated tokens, so that it fits a short training sequence."""
+    chunk_chars: int = Field(default=DEFAULT_MAX_CHARS, ge=64)
+    """Longest chunk in characters."""
+    max_chunks: int = Field(default=40_000, ge=50)
+    """Chunks sampled to build from (whole documents, drawn by id); annotation has no such limit."""
+    max_tags: int = Field(default=16_000, ge=100)
+    """Unique tags kept, by the number of chunks they stand for."""
+    min_prevalence: float = Field(default=0.01, gt=0, lt=1)
+    """Share of chunks a concept should reach, where the corpus allows."""
+    max_prevalence: float = Field(default=0.08, gt=0, le=1)
+    """Share of chunks a concept may not pass: broader ones say little."""
+    max_labels: int = Field(default=8, ge=1)
+    """Labels a chunk can carry."""
+    seed: int = 0
+    """Seed of clustering and of the co-occurrence factorisation."""

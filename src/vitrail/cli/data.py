@@ -1,0 +1,96 @@
+"""`vitrail corpus import`, `vitrail pack`, `vitrail info`."""
+
+from pathlib import Path
+
+from vitrail.artifacts import lineage, read_manifest
+from vitrail.atlas import AnnotatedCorpus
+from vitrail.cli.output import Json, Overrides, described, emit, parse_overrides, working
+from vitrail.corpus import CorpusSettings
+from vitrail.corpus import import_corpus as import_documents
+from vitrail.errors import ConfigError
+from vitrail.packed import PackSettings, pack_corpus
+from vitrail.text import Tokenizer, train_tokenizer
+
+
+def import_corpus(*sources: Path, out: Path, json: Json = False) -> None:
+    """Read text files, folders, JSONL (.gz, .zst) and Parquet into a corpus.
+
+    Example: `vitrail corpus import texts/ more.jsonl.gz --out runs/corpus`
+
+    Without sources: the embedded corpus (documentation of Python packages and the World Factbook).
+
+    Args:
+        sources: files and folders.
+        out: directory to make.
+        json: print one JSON object.
+    """
+    with working("reading documents"):
+        manifest = import_documents(sources or None, out, CorpusSettings())
+    emit({"id": manifest.id, "counts": manifest.counts}, json, described(out, manifest.counts))
+
+
+def pack(
+    annotated: Path, *overrides: Overrides, out: Path, tokenizer: str = "train:2048", json: Json = False
+) -> None:
+    """Turn an annotated corpus into token shards with aligned labels.
+
+    Example: `vitrail pack runs/annotated --out runs/packed --tokenizer train:2048`
+
+    Args:
+        annotated: an annotated corpus.
+        overrides: settings of the packing, such as `--length 512`.
+        out: directory to make.
+        tokenizer: a directory, or `train:SIZE` to train one on the corpus.
+        json: print one JSON object.
+    """
+    settings = PackSettings.load(overrides=parse_overrides(overrides))
+    with working("packing"):
+        manifest = pack_corpus(annotated, tokenizer_from(tokenizer, annotated), out, settings)
+    emit({"id": manifest.id, "counts": manifest.counts}, json, described(out, manifest.counts))
+
+
+def tokenizer_from(choice: str, annotated: Path) -> Tokenizer:
+    """The tokenizer that a `--tokenizer` value names.
+
+    Args:
+        choice: a directory, or `train:SIZE`.
+        annotated: the corpus to train on; its training split is used.
+
+    Returns:
+        the tokenizer.
+
+    Raises:
+        ConfigError: SIZE is not a whole number.
+    """
+    kind, _, size = choice.partition(":")
+    if kind != "train":
+        return Tokenizer.load(Path(choice))
+    if not size.isdecimal():
+        raise ConfigError(f"--tokenizer {choice}: write train:SIZE, such as train:2048, or a directory")
+    chunks = AnnotatedCorpus.open(annotated).chunks()
+    return train_tokenizer((chunk.text for chunk in chunks if chunk.split == "train"), int(size))
+
+
+def info(directory: Path, *, json: Json = False) -> None:
+    """Describe an artifact and print its lineage to the raw text.
+
+    Example: `vitrail info runs/demo/model`
+
+    Args:
+        directory: any artifact.
+        json: print one JSON object.
+    """
+    manifest = read_manifest(directory)
+    rows = lineage(directory)
+    tree = [
+        "  " * depth
+        + f"{ancestor.kind} {ancestor.id[:12]}  {path}  "
+        + ", ".join(f"{count:,} {unit}" for unit, count in ancestor.counts.items())
+        for depth, ancestor, path in rows
+    ]
+    result = manifest.model_dump() | {
+        "lineage": [
+            {"depth": depth, "kind": m.kind, "id": m.id, "path": str(path)} for depth, m, path in rows
+        ]
+    }
+    emit(result, json, "\n".join(tree))

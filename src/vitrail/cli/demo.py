@@ -1,0 +1,37 @@
+"""`vitrail demo`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter, validators
+
+from vitrail.cli.output import Json, emit
+from vitrail.demo import run_tour
+
+
+def demo(
+    *,
+    out: Path = Path("runs/demo"),
+    minutes: Annotated[float, Parameter(validator=validators.Number(gte=0.1, lte=100_000))] = 8.0,
+    corpus: Path | None = None,
+    seed: int = 0,
+    serve: bool = True,
+    json: Json = False,
+) -> None:
+    """Raw text in, a model that explains and changes its own words out, and a report of it.
+
+    Example: `vitrail demo`, or `vitrail demo --minutes 60 --corpus texts/ --out runs/mine`
+
+    Can be interrupted and run again: finished stages are kept, and the result is the same.
+
+    Args:
+        out: directory to make; `report.html` and `summary.json` lie in it at the end.
+        minutes: wall clock to aim at on two idle cores; model, data and concept library follow.
+        corpus: your own text (file, folder, JSONL, Parquet, or corpus directory), not the embedded one.
+        seed: of everything random.
+        serve: print how to serve the model afterwards.
+        json: print `summary.json` on stdout.
+    """
+    summary = run_tour(out, minutes=minutes, corpus=corpus, seed=seed)
+    lines = [f"report:   {out / 'report.html'}", f"figures:  {out / 'summary.json'}"]
+    emit(summary, json, "\n".join(lines))

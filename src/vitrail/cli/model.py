@@ -1,0 +1,241 @@
+"""`vitrail train`, `generate`, `explain`, `metrics`, `steer calibrate`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from vitrail.api import Generation, LoadedModel, load
+from vitrail.cli.output import (
+    Device,
+    Dtype,
+    Json,
+    Overrides,
+    described,
+    emit,
+    parse_overrides,
+    progress_console,
+    working,
+)
+from vitrail.generate import Commit, Trace
+from vitrail.metrics import measure_model
+from vitrail.packed import PackedCorpus
+from vitrail.train import OnProgress, Progress, TrainSettings, train_model
+
+Steering = Annotated[str, Parameter(help='such as "exports=+1.0; religions=off"')]
+
+
+def train(
+    config: Path,
+    *overrides: Overrides,
+    packed: Path,
+    out: Path,
+    init_from: Path | None = None,
+    resume: bool = True,
+    json: Json = False,
+) -> None:
+    """Train a model, or continue one.
+
+    Example: `vitrail train configs/small.yaml --packed runs/packed --out runs/model --optim.muon_rate 0.02`
+
+    An interrupted run goes on where it was and ends with the same weights as one that was not.
+
+    Args:
+        config: YAML file of settings; see `configs/`.
+        overrides: any setting of it.
+        packed: a packed corpus.
+        out: directory of the model.
+        init_from: a model to continue.
+        resume: go on with an interrupted run of the same settings; `--no-resume` begins again.
+        json: print one JSON object.
+    """
+    settings = TrainSettings.load(config, parse_overrides(overrides))
+    with _training_progress() as on_progress:
+        manifest = train_model(
+            packed, out, settings, init_from=init_from, resume=resume, on_progress=on_progress
+        )
+    emit({"id": manifest.id, "counts": manifest.counts}, json, described(out, manifest.counts))
+
+
+def generate(
+    model: Path,
+    prompt: str,
+    *,
+    steer: Steering = "",
+    max_new_tokens: int = 64,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    tokens_per_step: int = 1,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+    save: Path | None = None,
+    device: Device = "auto",
+    dtype: Dtype = "float32",
+    json: Json = False,
+) -> None:
+    """Continue a prompt; watch the tokens appear in the order in which the model fills them in.
+
+    Example: `vitrail generate runs/demo/model "The economy of France" --steer "exports=+1.0"`
+
+    Args:
+        model: a model directory.
+        prompt: text to continue.
+        steer: concepts to turn up or down.
+        max_new_tokens: tokens to add.
+        temperature: 0 takes the most likely token.
+        top_p: nucleus of the sampling.
+        tokens_per_step: tokens that each denoising step commits.
+        repetition_penalty: above 1, tokens already there become less likely.
+        seed: of the sampling.
+        save: directory for the trace, to explain it later.
+        device: where to run.
+        dtype: of the weights.
+        json: print one JSON object.
+    """
+    loaded = load(model, device=device, dtype=dtype)
+    answer = loaded.generate(
+        prompt,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        tokens_per_step=tokens_per_step,
+        repetition_penalty=repetition_penalty,
+        seed=seed,
+        steer=steer,
+        on_commit=None if json else CommitPrinter(loaded, progress_console),
+    )
+    if save is not None:
+        answer.trace.save(save)
+    result = {"prompt": prompt, "text": answer.text, "token_ids": list(answer.token_ids), "steer": steer}
+    emit(result | ({"trace": str(save)} if save else {}), json, answer.text)
+
+
+def explain(
+    model: Path,
+    prompt: str,
+    *,
+    index: Path | None = None,
+    steer: Steering = "",
+    max_new_tokens: int = 64,
+    temperature: float = 0.0,
+    seed: int = 0,
+    device: Device = "auto",
+    dtype: Dtype = "float32",
+    json: Json = False,
+) -> None:
+    """Say why the model answers as it does: inputs, concepts, training passages, certificate.
+
+    Example: `vitrail explain runs/demo/model "The economy of France" --index runs/demo/index`
+
+    Args:
+        model: a model directory.
+        prompt: text to continue, or the directory of a saved trace.
+        index: training-data index of this model.
+        steer: concepts to turn up or down.
+        max_new_tokens: tokens to add.
+        temperature: 0 takes the most likely token.
+        seed: of the sampling.
+        device: where to run.
+        dtype: of the weights.
+        json: print one JSON object.
+    """
+    loaded = load(model, device=device, dtype=dtype)
+    if Path(prompt).is_dir():
+        answer = Generation(loaded, Trace.load(Path(prompt)))
+    else:
+        answer = loaded.generate(
+            prompt, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, steer=steer
+        )
+    why = answer.explain(index)
+    if json:
+        emit(why.to_json(), as_json=True, text="")
+    else:
+        why.render(Console(highlight=False))
+
+
+def metrics(model: Path, packed: Path, *, sequences: int = 64, seed: int = 0, json: Json = False) -> None:
+    """Measure a model on held-out text: likelihood, contribution, deletion, independence.
+
+    Example: `vitrail metrics runs/demo/model runs/demo/packed --json`
+
+    Args:
+        model: a model directory.
+        packed: a packed corpus with a held-out split.
+        sequences: held-out sequences to use.
+        seed: of the draws.
+        json: print one JSON object.
+    """
+    with working("measuring"):
+        result = measure_model(load(model).network, packed, num_sequences=sequences, seed=seed)
+    emit(result, json, "\n".join(f"{name}: {value}" for name, value in result.items()))
+
+
+def calibrate(
+    model: Path,
+    *,
+    packed: Path,
+    layer: int | None = None,
+    target: float = 8.0,
+    seed: int = 0,
+    json: Json = False,
+) -> None:
+    """Find each concept's strength 1.0 on held-out text, and store it with the model.
+
+    Example: `vitrail steer calibrate runs/demo/model --packed runs/demo/packed`
+
+    Args:
+        model: a model directory.
+        packed: the packed corpus with its held-out split.
+        layer: inject after this block and all later ones; default: the middle one.
+        target: mean largest logit change of strength 1.0.
+        seed: of the positions.
+        json: print one JSON object.
+    """
+    with working("calibrating"):
+        calibration = load(model).calibrate(PackedCorpus.open(packed), layer=layer, target=target, seed=seed)
+        calibration.save(model)
+    scales = [scale.scale for scale in calibration.known.values()]
+    text = f"{model}/calibration.json: {len(scales)} concepts, layer {calibration.layer}, target {target}"
+    emit({"layer": calibration.layer, "target": target, "scales": scales}, json, text)
+
+
+@contextmanager
+def _training_progress() -> Iterator[OnProgress]:
+    columns = (BarColumn(bar_width=24), TextColumn("{task.fields[note]}"))
+    with Bar(*columns, console=progress_console, transient=True) as bar:
+        task = bar.add_task("training", total=1.0, note="")
+
+        def show(progress: Progress) -> None:
+            bar.update(task, completed=progress.step / progress.num_steps, note=progress.line)
+
+        yield show
+
+
+class CommitPrinter:
+    """Shows committed tokens on stderr as they come: step, position, text."""
+
+    def __init__(self, loaded: LoadedModel, console: Console) -> None:
+        """Remember what names the tokens.
+
+        Args:
+            loaded: the model.
+            console: where to print.
+        """
+        self._tokenizer, self._console = loaded.tokenizer, console
+
+    def __call__(self, commit: Commit) -> None:
+        """Print one commit.
+
+        Args:
+            commit: what was filled in by one step.
+        """
+        words = ", ".join(
+            f"{position}:{self._tokenizer.token_text(token)!r}"
+            for position, token in zip(commit.positions, commit.tokens, strict=True)
+        )
+        self._console.print(f"step {commit.step:>4}  {words}", markup=False, style="dim")

@@ -1,0 +1,99 @@
+"""What every command shares: result on stdout (text, or one JSON object), progress on stderr."""
+
+import json as json_format
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from cyclopts import Parameter
+from rich.console import Console
+
+from vitrail.errors import ConfigError
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="print one JSON object on stdout")]
+Device = Annotated[str, Parameter(help="auto, cpu, cuda or mps")]
+Dtype = Annotated[str, Parameter(help="float32, bfloat16 or float64")]
+Overrides = Annotated[
+    str, Parameter(allow_leading_hyphen=True, show=False, help="any setting: --group.field value")
+]
+
+progress_console = Console(stderr=True, highlight=False)
+
+
+def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
+    """Print the result of a command.
+
+    Args:
+        result: plain values; becomes the JSON object.
+        as_json: JSON instead of text.
+        text: the readable form.
+    """
+    if as_json:
+        json_format.dump(result, sys.stdout, indent=2, ensure_ascii=False)
+        sys.stdout.write("\n")
+    else:
+        sys.stdout.write(text.rstrip("\n") + "\n")
+
+
+def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
+    """Dotted flags as a mapping: `--model.width 256 --seed=3` → `{"model.width": 256, "seed": 3}`.
+
+    Args:
+        words: the words of the command line that are no flags of the command itself.
+
+    Returns:
+        dotted key → value, read as YAML (numbers, true/false, null, lists).
+
+    Raises:
+        ConfigError: a word that is no flag, or a flag without its value.
+    """
+    values: dict[str, Any] = {}
+    rest = list(words)
+    while rest:
+        flag = rest.pop(0)
+        if not flag.startswith("--"):
+            raise ConfigError(f"'{flag}' is not a setting; settings are written --group.field value")
+        key, has_value, raw = flag[2:].partition("=")
+        if not has_value:
+            if not rest:
+                raise ConfigError(f"setting '{key}' has no value; write --{key} VALUE")
+            raw = rest.pop(0)
+        try:
+            values[key.replace("-", "_")] = yaml.safe_load(raw)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"setting '{key}': {raw!r} cannot be read as a value") from error
+    return values
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show that something runs, on stderr.
+
+    Args:
+        what: a present participle and its object, such as "building the atlas".
+
+    Yields:
+        while it runs.
+    """
+    if progress_console.is_terminal:
+        with progress_console.status(what + " …"):
+            yield
+    else:
+        progress_console.print(what + " …")
+        yield
+
+
+def described(path: Path, counts: Mapping[str, int]) -> str:
+    """One line about a finished artifact.
+
+    Args:
+        path: its directory.
+        counts: its counts, by unit.
+
+    Returns:
+        text such as `runs/corpus: 1,204 documents, 8,120,334 bytes`.
+    """
+    return f"{path}: " + ", ".join(f"{count:,} {unit.replace('_', ' ')}" for unit, count in counts.items())

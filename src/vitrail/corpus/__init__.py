@@ -1,0 +1,20 @@
+"""Corpus: documents, importers, splits, chunking (design §4, §8)."""
+
+from vitrail.corpus.chunking import DEFAULT_MAX_CHARS, DEFAULT_MAX_TOKENS, chunk_text, estimate_tokens
+from vitrail.corpus.document import Document, Split, document_id, split_of
+from vitrail.corpus.importing import CorpusSettings, import_corpus
+from vitrail.corpus.store import Corpus
+
+__all__ = [
+    "DEFAULT_MAX_CHARS",
+    "DEFAULT_MAX_TOKENS",
+    "Corpus",
+    "CorpusSettings",
+    "Document",
+    "Split",
+    "chunk_text",
+    "document_id",
+    "estimate_tokens",
+    "import_corpus",
+    "split_of",
+]

@@ -1,0 +1,85 @@
+"""What the demo shows of its model: one answer explained, and continuations turned up and down.
+
+Nothing is picked by hand: prompts are the beginnings of held-out chunks, drawn by seed among those that
+carry a concept.
+"""
+
+import numpy as np
+
+from vitrail.api import LoadedModel, load
+from vitrail.artifacts import Stage, read_json, write_json
+from vitrail.atlas import AnnotatedCorpus, Chunk
+from vitrail.demo.places import Places, made_from
+from vitrail.demo.plan import DemoPlan
+from vitrail.steer import Steer
+
+PROMPT_WORDS = 12
+NUM_PAIRS = 6
+NEW_TOKENS = 64
+SAMPLING = {"max_new_tokens": NEW_TOKENS, "temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.2}
+
+
+def write_answers(places: Places, plan: DemoPlan) -> None:
+    """Generate and explain → `explanation.json`, `pairs.json`, and the trace beside them.
+
+    Args:
+        places: the demo's directories.
+        plan: its settings.
+    """
+    inputs = made_from(places, "model", "index", "annotated", "steering")
+    stage = Stage(places.of("answers"), "runs", {"seed": plan.seed, **SAMPLING}, inputs)
+    if stage.is_done:
+        return
+    model = load(places.of("model"), device="cpu")
+    strength = read_json(places.of("steering") / "steering.json")["strength"]
+    chunks = _prompt_chunks(places, plan.seed)
+    with stage.write() as writing:
+        answer = model.generate(_beginning(chunks[0]), seed=plan.seed, **SAMPLING)
+        answer.trace.save(places.out / "trace")
+        why = answer.explain(places.of("index"))
+        write_json(writing.dir / "explanation.json", why.model_dump(mode="json"))
+        pairs = [_pair(model, chunk, strength, plan.seed) for chunk in chunks[1 : NUM_PAIRS + 1]]
+        write_json(writing.dir / "pairs.json", pairs)
+        writing.counts["tokens_explained"] = len(answer.token_ids)
+        writing.counts["steered_prompts"] = len(pairs)
+
+
+def _prompt_chunks(places: Places, seed: int) -> list[Chunk]:
+    """Held-out chunks that carry a concept, one for each concept, in an order drawn by seed."""
+    chunks = AnnotatedCorpus.open(places.of("annotated")).chunks()
+    carrying = [chunk for chunk in chunks if chunk.split == "heldout" and chunk.labels and _is_long(chunk)]
+    order = np.random.default_rng(seed).permutation(len(carrying))
+    by_concept: dict[int, Chunk] = {}
+    for number in order:
+        chunk = carrying[number]
+        by_concept.setdefault(_main_concept(chunk), chunk)
+    return list(by_concept.values())
+
+
+def _is_long(chunk: Chunk) -> bool:
+    return len(chunk.text.split()) >= 2 * PROMPT_WORDS
+
+
+def _main_concept(chunk: Chunk) -> int:
+    return max(chunk.labels, key=lambda label: label.score).concept_id
+
+
+def _beginning(chunk: Chunk) -> str:
+    return " ".join(chunk.text.split()[:PROMPT_WORDS])
+
+
+def _pair(model: LoadedModel, chunk: Chunk, strength: float, seed: int) -> dict[str, str | float]:
+    concept_id, prompt = _main_concept(chunk), _beginning(chunk)
+    name = model.library.card("known", concept_id).name
+
+    def text(*steer: Steer) -> str:
+        return model.generate(prompt, steer=steer, seed=seed, **SAMPLING).text
+
+    return {
+        "concept": name,
+        "strength": strength,
+        "prompt": prompt,
+        "unsteered": text(),
+        "amplified": text(Steer(concept_id, strength)),
+        "suppressed": text(Steer(concept_id, is_off=True)),
+    }

@@ -1,0 +1,63 @@
+"""What can go wrong because of input, said in one line: what, where, how to mend.
+
+`VitrailError` is the family that the command line turns into a message and an exit code: 2 where the
+user can mend the input, 1 where a run failed (`RunFailed`). Anything else is our own mistake and keeps
+its traceback.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class VitrailError(Exception):
+    """A fault that the user can mend; its text is one clear line."""
+
+    exit_code = 2
+
+
+class ConfigError(VitrailError):
+    """A setting that does not exist or has a wrong value."""
+
+
+class CorpusError(VitrailError):
+    """Raw text that cannot be read or is too little to work with."""
+
+
+class ArtifactError(VitrailError):
+    """A directory that is not the artifact it should be: missing, damaged or of another kind."""
+
+
+class CheckpointError(ArtifactError):
+    """Weights or a model configuration that cannot be loaded as they are."""
+
+
+class ConceptNotFound(VitrailError):
+    """A concept name or id that the library does not hold."""
+
+
+class PromptTooLong(VitrailError):
+    """A prompt that does not fit the context of the model."""
+
+
+class RunFailed(VitrailError):
+    """A run that had to stop (full disk, NaN loss); what was finished before is intact."""
+
+    exit_code = 1
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
+    """A hint that names the closest known words, or an empty string where none is close.
+
+    Args:
+        name: what was typed.
+        known: the words that exist.
+        count: how many to suggest at most.
+
+    Returns:
+        text such as `; did you mean 'cardiology'?`, ready to append to a message.
+    """
+    by_folded = {word.casefold(): word for word in known}
+    close = get_close_matches(name.casefold(), list(by_folded), n=count, cutoff=0.5)
+    if not close:
+        return ""
+    return "; did you mean " + " or ".join(f"'{by_folded[word]}'" for word in close) + "?"

@@ -1,0 +1,228 @@
+"""Traces: a generation with everything needed to explain it.
+
+Each commit remembers which tokens one forward filled in, with the logits of that forward. The row as it
+was then (the snapshot) follows from the prompt and the commits before. Saved as an artifact of kind
+`trace`: `trace.json` for what is discrete, `trace.safetensors` for numbers.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from vitrail.artifacts import Manifest, Stage, read_json, read_manifest, write_json
+from vitrail.errors import ArtifactError
+from vitrail.generate.sampling import Sampling
+from vitrail.settings import Settings
+from vitrail.steer import SteerPlan
+
+_JSON, _TENSORS = "trace.json", "trace.safetensors"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Tokens that one forward filled in, most confident first.
+
+    Attributes:
+        step: number of the forward within its request, from 0.
+        positions: absolute positions in the row.
+        tokens: ids put there.
+        logits: the model's logit of each token in that forward, steering in force, before any penalty.
+        logprobs: its log-probability by the same logits at temperature 1, in nats.
+        row_length: length of the row in that forward: the end of the current block.
+        request: number of the request in its call of `generate`; not part of the content.
+    """
+
+    step: int
+    positions: tuple[int, ...]
+    tokens: tuple[int, ...]
+    logits: tuple[float, ...]
+    logprobs: tuple[float, ...]
+    row_length: int
+    request: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One generation.
+
+    Attributes:
+        prompt_ids: the prompt.
+        token_ids: generated ids in the order of the text; a stop id is kept as the last one.
+        commits: in the order in which they happened. Commits behind a stop id are kept, since later
+            snapshots hold them, but are not in `token_ids`.
+        sampling: how it was sampled.
+        plan: the steering in force, or None.
+        mask_id: id of masked positions.
+        model_id: artifact id of the model, or empty.
+    """
+
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    commits: tuple[Commit, ...]
+    sampling: Sampling
+    plan: SteerPlan | None
+    mask_id: int
+    model_id: str = ""
+
+    @property
+    def steer(self) -> str:
+        """The steering request as text; empty where nothing was steered."""
+        return "" if self.plan is None else self.plan.text
+
+    @cached_property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """For each generated token: its commit, and its place within that commit."""
+        found = {
+            pos: (number, place)
+            for number, commit in enumerate(self.commits)
+            for place, pos in enumerate(commit.positions)
+        }
+        return tuple(found[len(self.prompt_ids) + pos] for pos in range(len(self.token_ids)))
+
+    def snapshot(self, commit_index: int) -> Int[Tensor, " T"]:
+        """The row as it was when a commit was chosen.
+
+        Args:
+            commit_index: number of the commit in `commits`.
+
+        Returns:
+            [T] ids: prompt, earlier commits, and the mask up to the end of the current block.
+        """
+        row = torch.full((self.commits[commit_index].row_length,), self.mask_id)
+        row[: len(self.prompt_ids)] = torch.tensor(self.prompt_ids, dtype=row.dtype)
+        for commit in self.commits[:commit_index]:
+            row[list(commit.positions)] = torch.tensor(commit.tokens, dtype=row.dtype)
+        return row
+
+    def save(self, out: Path) -> Manifest:
+        """Write it as an artifact of kind `trace`.
+
+        Args:
+            out: directory; an older trace there is replaced.
+
+        Returns:
+            the manifest.
+        """
+        recipe = {"sampling": self.sampling.model_dump(mode="json"), "steer": self.steer, "model_id": self.model_id}
+        stage = Stage(out, "trace", recipe, {})
+        with stage.write() as writing:
+            write_json(writing.dir / _JSON, self._record().model_dump(mode="json"))
+            save_file(self._tensors(), writing.dir / _TENSORS)
+            writing.counts.update(
+                num_prompt_tokens=len(self.prompt_ids),
+                num_tokens=len(self.token_ids),
+                num_commits=len(self.commits),
+            )
+        return read_manifest(out, "trace")
+
+    @classmethod
+    def load(cls, path: Path) -> "Trace":
+        """Read what `save` wrote.
+
+        Args:
+            path: directory.
+
+        Returns:
+            an equal trace.
+
+        Raises:
+            ArtifactError: not a trace, or damaged.
+        """
+        read_manifest(path, "trace")
+        try:
+            record = _Record.model_validate(read_json(path / _JSON))
+            tensors = load_file(path / _TENSORS)
+            return _rebuild(record, tensors)
+        except (ValidationError, SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise ArtifactError(f"{path}: damaged trace ({reason}); generate it again") from error
+
+    def _record(self) -> "_Record":
+        return _Record(
+            prompt_ids=self.prompt_ids,
+            token_ids=self.token_ids,
+            commits=tuple(
+                _CommitRecord(step=c.step, positions=c.positions, tokens=c.tokens, row_length=c.row_length)
+                for c in self.commits
+            ),
+            sampling=self.sampling,
+            steer=None if self.plan is None else _PlanRecord(layer=self.plan.layer, text=self.plan.text),
+            mask_id=self.mask_id,
+            model_id=self.model_id,
+        )
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors = {
+            "logits": _flat(commit.logits for commit in self.commits),
+            "logprobs": _flat(commit.logprobs for commit in self.commits),
+        }
+        if self.plan is not None:
+            tensors["direction"] = self.plan.direction.cpu().contiguous()
+            if self.plan.logit_penalty is not None:
+                tensors["logit_penalty"] = self.plan.logit_penalty.cpu().contiguous()
+        return tensors
+
+
+class _CommitRecord(Settings):
+    step: int
+    positions: tuple[int, ...]
+    tokens: tuple[int, ...]
+    row_length: int
+
+
+class _PlanRecord(Settings):
+    layer: int
+    text: str
+
+
+class _Record(Settings):
+    """The content of `trace.json`."""
+
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    commits: tuple[_CommitRecord, ...]
+    sampling: Sampling
+    steer: _PlanRecord | None
+    mask_id: int
+    model_id: str
+
+
+def _rebuild(record: _Record, tensors: dict[str, Tensor]) -> Trace:
+    sizes = [len(commit.positions) for commit in record.commits]
+    logits, logprobs = (torch.split(tensors[name], sizes) for name in ("logits", "logprobs"))
+    commits = tuple(
+        Commit(
+            step=commit.step,
+            positions=commit.positions,
+            tokens=commit.tokens,
+            logits=tuple(logits[number].tolist()),
+            logprobs=tuple(logprobs[number].tolist()),
+            row_length=commit.row_length,
+        )
+        for number, commit in enumerate(record.commits)
+    )
+    plan = None
+    if record.steer is not None:
+        penalty = tensors.get("logit_penalty")
+        plan = SteerPlan(tensors["direction"], record.steer.layer, penalty, record.steer.text)
+    return Trace(
+        prompt_ids=record.prompt_ids,
+        token_ids=record.token_ids,
+        commits=commits,
+        sampling=record.sampling,
+        plan=plan,
+        mask_id=record.mask_id,
+        model_id=record.model_id,
+    )
+
+
+def _flat(parts: Iterable[tuple[float, ...]]) -> Tensor:
+    return torch.tensor([value for part in parts for value in part], dtype=torch.float64)

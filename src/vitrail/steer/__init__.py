@@ -1,0 +1,25 @@
+"""Steering: concepts turned up, down or off in calibrated units (§6.3)."""
+
+from vitrail.steer.calibration import Calibration, Scale, calibrate, unit_directions
+from vitrail.steer.edit import edit_known, known_edit_effect
+from vitrail.steer.logits import deployed_logits
+from vitrail.steer.plan import SteerPlan, find_concept, plan_steering, relu_penalty
+from vitrail.steer.spec import Head, Steer, format_steers, parse_steers
+
+__all__ = [
+    "Calibration",
+    "Head",
+    "Scale",
+    "Steer",
+    "SteerPlan",
+    "calibrate",
+    "deployed_logits",
+    "edit_known",
+    "find_concept",
+    "format_steers",
+    "known_edit_effect",
+    "parse_steers",
+    "plan_steering",
+    "relu_penalty",
+    "unit_directions",
+]

@@ -1,0 +1,93 @@
+"""One dial: how long training may take gives the size of the model and the number of tokens.
+
+Speeds were measured on two idle cores (bf16 matrix products, 256 tokens a sequence, 8 sequences a batch). A
+larger model is taken only where the time still buys it enough tokens to get past the unigram plateau.
+"""
+
+from dataclasses import dataclass
+
+from vitrail.train.masking import NoiseSettings
+from vitrail.train.objective import ComposeSettings
+from vitrail.train.schedules import RateSettings
+from vitrail.train.settings import ModelSettings, SteeringSettings, TrainSettings
+
+_MAIN_SHARE, _PHASE_SHARE = 0.72, 0.14
+_TOKENS_PER_PARAMETER = 1.2
+
+
+@dataclass(frozen=True)
+class _Size:
+    width: int
+    num_layers: int
+    num_heads: int
+    parameters: float
+    tokens_per_s: float
+
+
+_SIZES = (
+    _Size(128, 4, 4, 1.4e6, 11_000),
+    _Size(192, 6, 6, 4.0e6, 4_900),
+    _Size(256, 6, 8, 6.9e6, 3_100),
+    _Size(384, 8, 6, 20e6, 1_100),
+)
+
+
+@dataclass(frozen=True)
+class Phases:
+    """The runs of a demo: a model, its steering phase, and a control that trains as long without injections."""
+
+    main: TrainSettings
+    steering: TrainSettings
+    control: TrainSettings
+
+
+def phases_for(train_s: float, seed: int = 0) -> Phases:
+    """Settings of all training that fits into a time on two idle cores (§9.2 at small size).
+
+    Args:
+        train_s: seconds for main run, steering phase and control together.
+        seed: of all three.
+
+    Returns:
+        the three runs; the phases continue the main run at equal tokens.
+    """
+    size = _size_for(train_s * _MAIN_SHARE)
+    shape = ModelSettings(width=size.width, num_layers=size.num_layers, num_heads=size.num_heads)
+    main = TrainSettings(model=shape, total_tokens=_tokens(size, train_s * _MAIN_SHARE), seed=seed)
+    steering = continued(main, _tokens(size, train_s * _PHASE_SHARE))
+    return Phases(main, steering, steering.model_copy(update={"steering": None}))
+
+
+def continued(main: TrainSettings, total_tokens: int) -> TrainSettings:
+    """A steering phase after a run: full noise range, no teacher forcing, a gentler rate that decays to zero.
+
+    Args:
+        main: the run that is continued.
+        total_tokens: length of the phase.
+
+    Returns:
+        its settings.
+    """
+    rate = RateSettings(warmup_steps=10, decay_share=1.0)
+    return main.model_copy(
+        update={
+            "noise": NoiseSettings(high=((0.0, 0.95),)),
+            "compose": ComposeSettings(known_forcing=((0.0, 0.0),)),
+            "optim": main.optim.scaled(_PHASE_RATE).model_copy(update={"rate": rate}),
+            "steering": SteeringSettings(),
+            "total_tokens": total_tokens,
+            "seed": main.seed + 1,
+        }
+    )
+
+
+_PHASE_RATE = 0.3
+
+
+def _size_for(train_s: float) -> _Size:
+    fitting = [size for size in _SIZES if size.tokens_per_s * train_s >= _TOKENS_PER_PARAMETER * size.parameters]
+    return fitting[-1] if fitting else _SIZES[0]
+
+
+def _tokens(size: _Size, train_s: float) -> int:
+    return max(10_000, round(size.tokens_per_s * train_s / 10_000) * 10_000)

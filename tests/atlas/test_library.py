@@ -1,0 +1,81 @@
+"""The library: round trip, lookup by name, suggestions."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vitrail.atlas import Card, ConceptLibrary
+from vitrail.errors import ArtifactError, ConceptNotFound
+
+
+def make_card(concept_id: int, name: str, head: str = "known") -> Card:
+    assert head in ("known", "discovered")
+    return Card(
+        concept_id=concept_id,
+        head="known" if head == "known" else "discovered",
+        name=name,
+        description=f"Passages on {name}.",
+        kind="content",
+        words=(name.split()[0], "thing"),
+        lift=(3.5, 1.25),
+        path=(),
+        num_chunks=7,
+        threshold=3.5,
+        is_automatic=True,
+    )
+
+
+@pytest.fixture
+def library() -> ConceptLibrary:
+    names = ("cardiology", "shortest path", "Supreme Court, judges")
+    return ConceptLibrary([*map(make_card, range(3), names), make_card(0, "cardiology", "discovered")])
+
+
+def test_names_are_found_whatever_their_case(library: ConceptLibrary) -> None:
+    assert library.find("SHORTEST  path").concept_id == 1
+    assert library.find("cardiology", head="discovered").head == "discovered"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("cardiolgy", "cardiology"), ("shortest", "shortest path"), ("court", "Supreme Court, judges")],
+)
+def test_a_wrong_name_gets_the_nearest(library: ConceptLibrary, name: str, hint: str) -> None:
+    with pytest.raises(ConceptNotFound, match=f"did you mean .*'{hint}'"):
+        library.find(name)
+
+
+def test_unknown_ids_name_the_count(library: ConceptLibrary) -> None:
+    assert library.num_known == 3
+    with pytest.raises(ConceptNotFound, match="no known concept 3; the library has 3"):
+        library.card("known", 3)
+
+
+def test_search_ranks_names_before_words(library: ConceptLibrary) -> None:
+    assert library.search("path")[0].name == "shortest path"
+    assert library.search("nothing-like-it") == []
+    assert len(library.search("thing", limit=2)) == 2
+
+
+def test_two_cards_of_one_id_are_refused() -> None:
+    with pytest.raises(ArtifactError, match="share one head and id"):
+        ConceptLibrary([make_card(0, "a"), make_card(0, "b")])
+
+
+def test_a_broken_library_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="no concept library"):
+        ConceptLibrary.load(tmp_path)
+    (tmp_path / "concepts.parquet").write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(ArtifactError, match="not a concept library"):
+        ConceptLibrary.load(tmp_path)
+
+
+@settings(max_examples=15, deadline=None)
+@given(names=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, max_size=5))
+def test_load_of_save_is_the_same(names: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.mktemp("library") / "concepts.parquet"
+    cards = tuple(make_card(i, f"{i} {name}") for i, name in enumerate(names))
+    ConceptLibrary(cards).save(file)
+    assert ConceptLibrary.load(file).cards == cards

@@ -1,0 +1,162 @@
+"""The stage as a whole, on a real packed corpus of a few dozen documents."""
+
+import json
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+
+from vitrail.artifacts import Stage, lineage, read_manifest
+from vitrail.atlas import Card, Chunk, ConceptLibrary, Label
+from vitrail.atlas.annotated import ChunkWriter
+from vitrail.corpus import Split
+from vitrail.errors import ConfigError
+from vitrail.model import load_model
+from vitrail.packed import PackedCorpus, PackSettings, pack_corpus
+from vitrail.text import Tokenizer, train_tokenizer
+from vitrail.train import HeldoutSettings, ModelSettings, Progress, SteeringSettings, TrainSettings, train_model
+from vitrail.train.steering_phase import lifted_tokens
+
+THEMES = {
+    "cooking": "bread oven flour butter dough",
+    "sailing": "boat harbour anchor sail tide",
+    "chess": "bishop knight pawn checkmate rook",
+}
+FILLER = "the and of with near under over some many few that this then"
+
+
+def _sentence(theme: str, rng: np.random.Generator) -> str:
+    words = [*rng.choice(FILLER.split(), 12), *rng.choice(THEMES[theme].split(), 6)]
+    return " ".join(rng.permutation(words))
+
+
+def _chunk(row: int, theme: int, rng: np.random.Generator) -> Chunk:
+    text = _sentence(list(THEMES)[theme], rng)
+    word = list(THEMES.values())[theme].split()[0]
+    start = text.find(word)
+    spans = ((start, start + len(word)),) if start >= 0 else ()
+    document, split = f"{row // 3:04}", cast(Split, "heldout" if row // 3 % 5 == 0 else "train")
+    return Chunk(
+        row=row,
+        chunk_id=f"{document}:{row % 3}",
+        document_id=document,
+        start=0,
+        stop=len(text),
+        text=text,
+        labels=(Label(concept_id=theme, score=4.0, spans=spans),),
+        source="test/themes",
+        license="CC0",
+        title=document,
+        domain="test",
+        split=split,
+    )
+
+
+def _card(concept_id: int, name: str) -> Card:
+    words = tuple(THEMES[name].split())
+    return Card(concept_id, "known", name, f"About {name}.", "content", words, (3.0,) * 5, (), 20, 3.0, True)
+
+
+@pytest.fixture(scope="module")
+def packed_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root, rng = tmp_path_factory.mktemp("train"), np.random.default_rng(0)
+    chunks = [_chunk(row, row % 3, rng) for row in range(120)]
+    with Stage(root / "annotated", "annotated", {}, {}).write() as writing:
+        writer = ChunkWriter(writing.dir, 4)
+        writer.add(chunks, np.ones((len(chunks), 4), dtype=np.float32))
+        writer.close()
+        ConceptLibrary([_card(i, name) for i, name in enumerate(THEMES)]).save(writing.dir / "concepts.parquet")
+        writing.counts["chunks"] = len(chunks)
+    tokenizer = train_tokenizer((chunk.text for chunk in chunks), 320)
+    settings = PackSettings(length=64, long_chunks="error")
+    pack_corpus(root / "annotated", tokenizer, root / "packed", settings)
+    return root / "packed"
+
+
+def _settings(steering: bool = False) -> TrainSettings:
+    return TrainSettings(
+        model=ModelSettings(width=16, num_layers=2, num_heads=2, block=8, discovered_rank=4),
+        total_tokens=6 * 4 * 64,
+        batch_size=4,
+        precision="fp32",
+        heldout=HeldoutSettings(every_steps=3, sequences=4),
+        steering=SteeringSettings() if steering else None,
+    )
+
+
+class _StopError(Exception):
+    pass
+
+
+def _stop_at_four(progress: Progress) -> None:
+    if progress.step == 4:
+        raise _StopError
+
+
+def test_a_model_is_an_artifact_and_an_interrupted_one_is_the_same(packed_dir: Path, tmp_path: Path) -> None:
+    manifest = train_model(packed_dir, tmp_path / "whole", _settings())
+    assert manifest.kind == "model"
+    assert manifest.counts["steps"] == 6
+    with pytest.raises(_StopError):
+        train_model(packed_dir, tmp_path / "broken", _settings(), on_progress=_stop_at_four)
+    assert not (tmp_path / "broken").exists(), "a directory appears whole or not at all"
+    again = train_model(packed_dir, tmp_path / "broken", _settings())
+    assert (again.id, again.files) == (manifest.id, manifest.files)
+    assert [entry[1].kind for entry in lineage(tmp_path / "whole")] == ["model", "packed", "annotated"]
+
+
+def test_a_model_loads_with_its_tokenizer_and_library(packed_dir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    train_model(packed_dir, out, _settings())
+    model, tokenizer = load_model(out, "cpu", torch.float32), Tokenizer.load(out / "tokenizer")
+    assert model.config.vocab_size == tokenizer.vocab_size
+    library = ConceptLibrary.load(out)
+    assert library.num_known == 3
+    assert library.find("sailing").concept_id == 1
+    discovered = [card for card in library.cards if card.head == "discovered"]
+    assert len(discovered) == model.unknown_head.num_concepts == 9
+    assert all(card.is_automatic and card.words for card in discovered)
+    assert not any(path.suffix in {".pt", ".pkl", ".bin"} for path in out.rglob("*")), "nothing is pickled"
+    lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    assert sum("heldout" in line for line in lines) == 2
+
+
+def test_steering_phase_and_its_control_continue_a_model(packed_dir: Path, tmp_path: Path) -> None:
+    train_model(packed_dir, tmp_path / "base", _settings())
+    for name, steering in (("steered", True), ("control", False)):
+        out = tmp_path / name
+        manifest = train_model(packed_dir, out, _settings(steering), init_from=tmp_path / "base")
+        assert manifest.inputs["init"].id == read_manifest(tmp_path / "base").id
+        lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+        kinds = [line["batch"] for line in lines if "batch" in line]
+        assert kinds.count("steering") == (2 if steering else 0)
+        assert any("respond" in line for line in lines) == steering
+
+
+def test_a_finished_model_is_not_trained_again(packed_dir: Path, tmp_path: Path) -> None:
+    first = train_model(packed_dir, tmp_path / "model", _settings())
+    seen: list[Progress] = []
+    assert train_model(packed_dir, tmp_path / "model", _settings(), on_progress=seen.append) == first
+    assert not seen
+
+
+def test_another_vocabulary_is_refused(packed_dir: Path, tmp_path: Path) -> None:
+    train_model(packed_dir, tmp_path / "base", _settings())
+    tokenizer = train_tokenizer(FILLER.split(), 300)
+    annotated = packed_dir.parent / "annotated"
+    pack_corpus(annotated, tokenizer, tmp_path / "other", PackSettings(length=64, long_chunks="drop"))
+    with pytest.raises(ConfigError, match=r"has 3\d\d tokens and 3 known"):
+        train_model(tmp_path / "other", tmp_path / "model", _settings(), init_from=tmp_path / "base")
+
+
+def test_lifted_tokens_are_the_themes_words(packed_dir: Path) -> None:
+    packed = PackedCorpus.open(packed_dir)
+    tokenizer, chosen = packed.tokenizer(), lifted_tokens(packed, 6)
+    for concept, words in enumerate(THEMES.values()):
+        own = "".join(tokenizer.token_text(i) for i in chosen[concept].nonzero()[:, 0].tolist())
+        others = set(" ".join(v for v in THEMES.values() if v != words).split())
+        assert any(word in own for word in words.split())
+        assert not any(word in own for word in others)
+    assert bool(chosen.any(1).all())
