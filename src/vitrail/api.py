@@ -146,7 +146,8 @@ class LoadedModel:
             logits and the parts that sum to them.
         """
         with torch.inference_mode():
-            return self.network(input_ids)
+            output: DecomposedOutput = self.network(input_ids)
+        return output
 
     def plan(self, steer: str | Sequence[Steer]) -> SteerPlan | None:
         """Turn a steering request into what the network adds.
@@ -229,10 +230,29 @@ class LoadedModel:
             repetition_penalty=repetition_penalty,
             seed=seed,
         )
+        return self.continue_prompt(prompt, sampling, steer, on_commit)
+
+    def continue_prompt(
+        self,
+        prompt: str,
+        sampling: Sampling,
+        steer: str | Sequence[Steer] = (),
+        on_commit: OnCommit | None = None,
+    ) -> "Generation":
+        """`generate` with its settings as one object.
+
+        Args:
+            prompt: text; special tokens typed in it are plain text.
+            sampling: how tokens are chosen.
+            steer: concepts to turn up or down.
+            on_commit: called with each commit as it happens.
+
+        Returns:
+            the answer, with all that is needed to explain it.
+        """
         prompt_ids = [self.tokenizer.bos_id, *self.tokenizer.encode(prompt)]
-        plans = [self.plan(steer)]
         (trace,) = generate(
-            self.network, [prompt_ids], sampling, plans, on_commit=on_commit, model_id=self.model_id
+            self.network, [prompt_ids], sampling, [self.plan(steer)], on_commit=on_commit, model_id=self.model_id
         )
         return Generation(self, trace)
 

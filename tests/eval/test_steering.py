@@ -76,7 +76,8 @@ def test_benchmark_sees_a_model_that_obeys(toy: Toy, judges: Judges, variant: Va
     assert found["before"]["target"]["n"] == 6 * 2
     assert after["target_minus_unsteered"]["value"] > 0.3
     assert after["target_minus_random"]["value"] > 0.3
-    assert after["suppression"]["relative_drop_difference"] > 0.3
+    assert after["suppression"]["relative_drop_target"] > 0.5
+    assert after["suppression"]["relative_drop_difference"] > 0.1
     assert [point["strength"] for point in found["curve"]] == [0.0, 0.5, 1.0, 2.0]
     assert found["num_concepts"] == 6
     assert done == [0.5, 1.0]

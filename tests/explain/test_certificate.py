@@ -80,7 +80,7 @@ def test_permuted_rows_of_k_fail(model: ConceptLM, make_model: Callable[..., Con
     """A head that reads the wrong embedding rows: activations are right, the sum is right, k̂ is not."""
     hidden, parts, logits = claims(model, trace)
     permuted = make_model()
-    weight = permuted.known_head.concept_embedding.weight.data
+    weight = dict(permuted.known_head.named_parameters())["concept_embedding.weight"]
     weight[:17] = weight[torch.randperm(17, generator=torch.Generator().manual_seed(1))]
     false = decompose_tokens(permuted, hidden, parts.token_ids)
     certificate = certify(model, hidden, with_known(parts, false.known), logits)

@@ -1,6 +1,8 @@
 """The whole document: consistent with itself, with the trace, and readable."""
 
 import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -10,27 +12,27 @@ from vitrail.errors import ArtifactError, ConfigError
 from vitrail.explain import Document, ExplainSettings, Explanation, Index, best_overlap, chunk_spans, explain
 from vitrail.generate import Sampling, Trace, generate
 from vitrail.model import ModelConfig
+from vitrail.steer import SteerPlan
+
+if TYPE_CHECKING:
+    from tests.explain.conftest import World
 
 
 @pytest.fixture(scope="module")
-def index(world) -> Index:
+def index(world: "World") -> Index:
     return Index.open(world.build_index("explain-index"))
 
 
 @pytest.fixture(scope="module")
-def steered(world, make_plan) -> Trace:
-    prompt = [world.tokenizer.bos_id, *world.tokenizer.encode(world_text(world))]
+def steered(world: "World", make_plan: Callable[..., SteerPlan]) -> Trace:
+    prompt = [world.tokenizer.bos_id, *world.tokenizer.encode("glass and lead")]
     sampling = Sampling(max_new_tokens=13, tokens_per_step=2, temperature=1.0, seed=1)
     (trace,) = generate(world.model, [prompt], sampling, [make_plan(world.model, 0.5)], model_id=world.model_id)
     return trace
 
 
-def world_text(world) -> str:
-    return "glass and lead"
-
-
 @pytest.fixture(scope="module")
-def explanation(world, steered: Trace, index: Index) -> Explanation:
+def explanation(world: "World", steered: Trace, index: Index) -> Explanation:
     return explain(world.model, world.tokenizer, world.library, steered, index=index)
 
 
@@ -38,7 +40,7 @@ def test_json_is_read_back_as_the_same_document(explanation: Explanation) -> Non
     assert Document.model_validate_json(explanation.to_json()).model_dump() == explanation.model_dump()
 
 
-def test_it_tells_the_trace(explanation: Explanation, steered: Trace, world) -> None:
+def test_it_tells_the_trace(explanation: Explanation, steered: Trace, world: "World") -> None:
     assert [token.id for token in explanation.tokens] == list(steered.token_ids)
     assert [token.id for token in explanation.prompt_tokens] == list(steered.prompt_ids)
     assert explanation.text == world.tokenizer.decode(list(steered.token_ids))
@@ -94,12 +96,12 @@ def test_sources_have_similarity_overlap_and_provenance(explanation: Explanation
         assert all(hit.license == "CC0-1.0" and hit.overlap.text in hit.text for hit in chunk.hits)
 
 
-def test_it_is_deterministic(explanation: Explanation, world, steered: Trace, index: Index) -> None:
+def test_it_is_deterministic(explanation: Explanation, world: "World", steered: Trace, index: Index) -> None:
     again = explain(world.model, world.tokenizer, world.library, steered, index=index)
     assert again.to_json() == explanation.to_json()
 
 
-def test_chunks_alone_are_the_same_and_cheaper(explanation: Explanation, world, steered: Trace) -> None:
+def test_chunks_alone_are_the_same_and_cheaper(explanation: Explanation, world: "World", steered: Trace) -> None:
     settings = ExplainSettings(inputs_per_token=False)
     short = explain(world.model, world.tokenizer, world.library, steered, settings=settings)
     assert short.inputs.tokens == []
@@ -108,19 +110,19 @@ def test_chunks_alone_are_the_same_and_cheaper(explanation: Explanation, world, 
         assert ours.scores == pytest.approx(other.scores, abs=1e-3)
 
 
-def test_a_false_trace_is_not_certified(world, steered: Trace) -> None:
+def test_a_false_trace_is_not_certified(world: "World", steered: Trace) -> None:
     """Weights that did not write the answer: the recorded logits are not theirs."""
     other = world.model.__class__(world.model.config)
     other.load_state_dict(world.model.state_dict())
     with torch.no_grad():
-        other.transformer.blocks[0].mlp.c_fc.weight.add_(0.01)
+        dict(other.named_parameters())["transformer.blocks.0.mlp.c_fc.weight"].add_(0.01)
     settings = ExplainSettings(inputs_per_token=False, num_steps=1)
     found = explain(other.eval(), world.tokenizer, world.library, steered, settings=settings)
     assert not found.certificate.passed
     assert found.certificate.parts["generated_logit"] > found.certificate.tolerance
 
 
-def test_bad_input_is_a_clear_error(world, steered: Trace, index: Index, trace: Trace) -> None:
+def test_bad_input_is_a_clear_error(world: "World", steered: Trace, index: Index, trace: Trace) -> None:
     with pytest.raises(ArtifactError, match="index was built for model"):
         explain(world.model, world.tokenizer, world.library, trace, index=index)
     empty = Trace((1,), (), (), steered.sampling, None, steered.mask_id, world.model_id)
@@ -144,7 +146,7 @@ def test_rendering_says_the_same_with_and_without_colour(
         assert "+#" in text
 
 
-def test_best_overlap_is_the_longest_shared_run(world) -> None:
+def test_best_overlap_is_the_longest_shared_run(world: "World") -> None:
     ids = world.tokenizer.encode("blue glass and lead and light")
     found = best_overlap(ids, "red glass and lead, green", world.tokenizer)
     assert found.text.strip() == "glass and lead"

@@ -33,8 +33,8 @@ def brute_force(model: ConceptLM, snapshot: Snapshot, plan: SteerPlan | None, nu
     scores = torch.zeros(size, dtype=torch.float64)
     for step in range(num_steps):
         s = (step + 0.5) / num_steps
-        up, down = logits_at(model, snapshot, torch.cat([s + nudges, s - nudges]), plan).split(size)
-        scores += (up - down) / 2e-5 / num_steps
+        logits = logits_at(model, snapshot, torch.cat([s + nudges, s - nudges]), plan)
+        scores += (logits[:size] - logits[size:]) / 2e-5 / num_steps
     return scores
 
 

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import torch
 
 from tests.metrics.toy import Toy, make_reader, make_toy
 from vitrail.atlas import Chunk
+from vitrail.errors import ArtifactError
 from vitrail.metrics.alignment import count_tokens, known_alignment, matches
 from vitrail.metrics.concepts import TrainChunks, chunk_scores, concept_detection, source_oracle, train_chunks
 from vitrail.metrics.likelihood import bits_per_byte
@@ -45,6 +47,13 @@ def test_scores_stand_beside_the_labels_of_their_chunks(toy: Toy, reader: Concep
         chunk = toy.annotated.chunk(int(row))
         assert chunk.split == "heldout"
         assert set(np.flatnonzero(labels)) == {label.concept_id for label in chunk.labels}
+
+
+def test_another_annotated_corpus_is_refused(toy: Toy, reader: ConceptLM, tmp_path: Path) -> None:
+    """Once labels of a rebuilt corpus were compared with the rows of an old one, and all figures were chance."""
+    other = make_toy(tmp_path, num_documents=60, seed=1)
+    with pytest.raises(ArtifactError, match="pack it again"):
+        concept_detection(reader, toy.packed, other.annotated)
 
 
 def test_references_know_the_train_split_only(toy: Toy) -> None:

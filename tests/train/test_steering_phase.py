@@ -103,11 +103,8 @@ def test_respond_trains_backbone_and_predictor_only(tiny_model: Model, tiny_batc
     assert dict(model.named_parameters())["known_head.concept_embedding.weight"].grad is None
 
 
-def test_calibration_reaches_its_target(tiny_model: Model, tiny_packed: PackedCorpus) -> None:
+def test_calibration_is_stronger_for_a_larger_target(tiny_model: Model, tiny_packed: PackedCorpus) -> None:
     model = tiny_model(dtype=torch.float32)
-    weak = calibrated_scales(model, tiny_packed, 1, 0.02, 0)
-    strong = calibrated_scales(model, tiny_packed, 1, 0.04, 0, weak)
+    weak, strong = (calibrated_scales(model, tiny_packed, 1, target, 0) for target in (0.01, 0.02))
     assert bool((strong > weak).all())
-    again = calibrated_scales(model, tiny_packed, 1, 0.04, 0, strong)
-    torch.testing.assert_close(again, strong, rtol=0.1, atol=0)
     assert 0.0 <= deaf_share(model, tiny_packed, 1, strong, 0) <= 1.0

@@ -26,6 +26,7 @@ MAX_TOP_DOCUMENTS_SHARE, DOCUMENTS_SLACK = 0.5, 50
 
 MAX_OVERLAP = 0.6
 MIN_OTHER_TAGS = 2
+CLEAR_SPECIFICITY = 0.5
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ def select_concepts(
     thresholds = np.array([calibrate(column, settings) for column in scores.T], np.float32)
     labelled = [np.flatnonzero(column >= t) for column, t in zip(scores.T, thresholds, strict=True)]
     reasons = [
-        _fault(rows, documents, scores.shape[0], settings) or _one_word(members)
-        for rows, members in zip(labelled, tags, strict=True)
+        _fault(rows, documents, scores.shape[0], settings) or _one_word(candidate, members)
+        for candidate, rows, members in zip(candidates, labelled, tags, strict=True)
     ]
     kept: list[int] = []
     num_labels = np.zeros(scores.shape[0])
@@ -125,8 +126,10 @@ def _fault(rows: NDArray[np.int64], documents: NDArray[np.int64], num_chunks: in
     return ""
 
 
-def _one_word(tags: Sequence[str]) -> str:
-    """A fault if nearly all tags are forms of one word ("target", "targets", "target node")."""
+def _one_word(candidate: Cluster, tags: Sequence[str]) -> str:
+    """A fault if nearly all tags are forms of one unspecific word ("target", "targets", "target file")."""
+    if candidate.specificity >= CLEAR_SPECIFICITY:
+        return ""
     words = {word for tag in tags for word in tag.replace("-", " ").split()}
     num_others = min(sum(not _has_form(tag, word) for tag in tags) for word in words) if words else 0
     return "forms of one word" if num_others < MIN_OTHER_TAGS else ""

@@ -91,17 +91,18 @@ wrapper write writes written wrong yield yields zero zeros
 FILLER = frozenset(_FILLER.split())
 
 _WEAK_WORDS = """
-action actions active area argument arguments attribute attributes body center central change class
-classes code command common component components condition conditions connection copy countries country
-data default development direct directory documentation domain domains element elements entries entry
-error errors expression federal federation field fields file foreign form function functions general
-global group groups history individual information input interface international issue item items key
-length level limit line list lists local method methods module name national number numbers object
-objects official open operation operations option order output package page parameter people peoples
-place point points power process product products program property range reference regional
-representation request resource resources role rule rules separate sequence service services set size
-source sources standard state status string structure support system systems table task term terms test
-title total type types user users value variable variables version view world zero
+action actions active adopted adopting adopts area argument arguments attribute attributes body center
+central change class classes code command common component components condition conditions connection
+copy countries country data default development direct directory documentation domain domains element
+elements entries entry error errors expression federal federation field fields file foreign form function
+functions general global group groups history individual information input interface international issue
+item items key length level limit line list lists local method methods module name national number
+numbers object objects official open operation operations option order output package page parameter
+participates participating people peoples place point points power process product products program
+property range reference regional representation request resource resources role rule rules separate
+sequence service services set site sites size source sources standard state status string structure
+support system systems table task term terms test title total type types user users value variable
+variables version view world zero
 """
 
 WEAK_WORDS = frozenset(_WEAK_WORDS.split())

@@ -29,9 +29,7 @@ def import_corpus(*sources: Path, out: Path, json: Json = False) -> None:
     emit({"id": manifest.id, "counts": manifest.counts}, json, described(out, manifest.counts))
 
 
-def pack(
-    annotated: Path, *overrides: Overrides, out: Path, tokenizer: str = "train:2048", json: Json = False
-) -> None:
+def pack(annotated: Path, *overrides: Overrides, out: Path, tokenizer: str = "train:2048", json: Json = False) -> None:
     """Turn an annotated corpus into token shards with aligned labels.
 
     Example: `vitrail pack runs/annotated --out runs/packed --tokenizer train:2048`
@@ -89,8 +87,6 @@ def info(directory: Path, *, json: Json = False) -> None:
         for depth, ancestor, path in rows
     ]
     result = manifest.model_dump() | {
-        "lineage": [
-            {"depth": depth, "kind": m.kind, "id": m.id, "path": str(path)} for depth, m, path in rows
-        ]
+        "lineage": [{"depth": depth, "kind": m.kind, "id": m.id, "path": str(path)} for depth, m, path in rows]
     }
     emit(result, json, "\n".join(tree))

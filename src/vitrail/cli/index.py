@@ -7,9 +7,7 @@ from vitrail.cli.output import Json, Overrides, described, emit, parse_overrides
 from vitrail.explain import Index, IndexSettings, build_index
 
 
-def build(
-    model: Path, annotated: Path, *overrides: Overrides, packed: Path, out: Path, json: Json = False
-) -> None:
+def build(model: Path, annotated: Path, *overrides: Overrides, packed: Path, out: Path, json: Json = False) -> None:
     """Build the training-data index of a model.
 
     Example: `vitrail index build runs/model runs/annotated --packed runs/packed --out runs/index`

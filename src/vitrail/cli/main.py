@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _say("interrupted; run the same command again to go on from what is done", is_debug)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]  # the reader left; Python would flush into nothing
+        sys.stdout = None  # the reader left; Python would flush into nothing
         sys.exit(1)
     sys.exit(0)
 
@@ -99,9 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _say(message: str, is_debug: bool) -> None:
     if is_debug:
         traceback.print_exc()
-    Console(stderr=True, highlight=False, soft_wrap=True).print(
-        f"[bold red]vitrail:[/bold red] {_escaped(message)}"
-    )
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]vitrail:[/bold red] {_escaped(message)}")
 
 
 def _escaped(message: str) -> str:

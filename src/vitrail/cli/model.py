@@ -56,9 +56,7 @@ def train(
     """
     settings = TrainSettings.load(config, parse_overrides(overrides))
     with _training_progress() as on_progress:
-        manifest = train_model(
-            packed, out, settings, init_from=init_from, resume=resume, on_progress=on_progress
-        )
+        manifest = train_model(packed, out, settings, init_from=init_from, resume=resume, on_progress=on_progress)
     emit({"id": manifest.id, "counts": manifest.counts}, json, described(out, manifest.counts))
 
 
@@ -148,12 +146,10 @@ def explain(
     if Path(prompt).is_dir():
         answer = Generation(loaded, Trace.load(Path(prompt)))
     else:
-        answer = loaded.generate(
-            prompt, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, steer=steer
-        )
+        answer = loaded.generate(prompt, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, steer=steer)
     why = answer.explain(index)
     if json:
-        emit(why.to_json(), as_json=True, text="")
+        emit(why.model_dump(mode="json"), as_json=True, text="")
     else:
         why.render(Console(highlight=False))
 
@@ -171,7 +167,7 @@ def metrics(model: Path, packed: Path, *, sequences: int = 64, seed: int = 0, js
         json: print one JSON object.
     """
     with working("measuring"):
-        result = measure_model(load(model).network, packed, num_sequences=sequences, seed=seed)
+        result = measure_model(load(model).network, PackedCorpus.open(packed), num_sequences=sequences, seed=seed)
     emit(result, json, "\n".join(f"{name}: {value}" for name, value in result.items()))
 
 

@@ -16,9 +16,7 @@ from vitrail.errors import ConfigError
 Json = Annotated[bool, Parameter(name="--json", negative="", help="print one JSON object on stdout")]
 Device = Annotated[str, Parameter(help="auto, cpu, cuda or mps")]
 Dtype = Annotated[str, Parameter(help="float32, bfloat16 or float64")]
-Overrides = Annotated[
-    str, Parameter(allow_leading_hyphen=True, show=False, help="any setting: --group.field value")
-]
+Overrides = Annotated[str, Parameter(allow_leading_hyphen=True, show=False, help="any setting: --group.field value")]
 
 progress_console = Console(stderr=True, highlight=False)
 

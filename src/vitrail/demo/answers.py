@@ -11,12 +11,11 @@ from vitrail.artifacts import Stage, read_json, write_json
 from vitrail.atlas import AnnotatedCorpus, Chunk
 from vitrail.demo.places import Places, made_from
 from vitrail.demo.plan import DemoPlan
+from vitrail.generate import Sampling
 from vitrail.steer import Steer
 
 PROMPT_WORDS = 12
 NUM_PAIRS = 6
-NEW_TOKENS = 64
-SAMPLING = {"max_new_tokens": NEW_TOKENS, "temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.2}
 
 
 def write_answers(places: Places, plan: DemoPlan) -> None:
@@ -27,18 +26,19 @@ def write_answers(places: Places, plan: DemoPlan) -> None:
         plan: its settings.
     """
     inputs = made_from(places, "model", "index", "annotated", "steering")
-    stage = Stage(places.of("answers"), "runs", {"seed": plan.seed, **SAMPLING}, inputs)
+    sampling = Sampling(max_new_tokens=64, temperature=0.6, top_p=0.9, repetition_penalty=1.2, seed=plan.seed)
+    stage = Stage(places.of("answers"), "runs", sampling.model_dump(mode="json"), inputs)
     if stage.is_done:
         return
     model = load(places.of("model"), device="cpu")
     strength = read_json(places.of("steering") / "steering.json")["strength"]
     chunks = _prompt_chunks(places, plan.seed)
     with stage.write() as writing:
-        answer = model.generate(_beginning(chunks[0]), seed=plan.seed, **SAMPLING)
+        answer = model.continue_prompt(_beginning(chunks[0]), sampling)
         answer.trace.save(places.out / "trace")
         why = answer.explain(places.of("index"))
         write_json(writing.dir / "explanation.json", why.model_dump(mode="json"))
-        pairs = [_pair(model, chunk, strength, plan.seed) for chunk in chunks[1 : NUM_PAIRS + 1]]
+        pairs = [_pair(model, chunk, strength, sampling) for chunk in chunks[1 : NUM_PAIRS + 1]]
         write_json(writing.dir / "pairs.json", pairs)
         writing.counts["tokens_explained"] = len(answer.token_ids)
         writing.counts["steered_prompts"] = len(pairs)
@@ -68,12 +68,12 @@ def _beginning(chunk: Chunk) -> str:
     return " ".join(chunk.text.split()[:PROMPT_WORDS])
 
 
-def _pair(model: LoadedModel, chunk: Chunk, strength: float, seed: int) -> dict[str, str | float]:
+def _pair(model: LoadedModel, chunk: Chunk, strength: float, sampling: Sampling) -> dict[str, str | float]:
     concept_id, prompt = _main_concept(chunk), _beginning(chunk)
     name = model.library.card("known", concept_id).name
 
     def text(*steer: Steer) -> str:
-        return model.generate(prompt, steer=steer, seed=seed, **SAMPLING).text
+        return model.continue_prompt(prompt, sampling, steer).text
 
     return {
         "concept": name,

@@ -52,9 +52,7 @@ def write_closing(places: Places, plan: DemoPlan, journal: Journal) -> dict[str,
         cards=_cards(places),
         training_log=_training_log(places),
         lineage=tuple(
-            LineageEntry(
-                kind=manifest.kind, id=manifest.id, path=_short(path, places.out), counts=manifest.counts
-            )
+            LineageEntry(kind=manifest.kind, id=manifest.id, path=_short(path, places.out), counts=manifest.counts)
             for _, manifest, path in lineage(places.of("index"))
         ),
     )
@@ -83,9 +81,7 @@ def _versions() -> dict[str, str]:
 
 
 def _meta(places: Places, plan: DemoPlan, journal: Journal) -> ReportMeta:
-    counts = {
-        stage: read_manifest(places.of(stage)).counts for stage in ("corpus", "annotated", "base", "model")
-    }
+    counts = {stage: read_manifest(places.of(stage)).counts for stage in ("corpus", "annotated", "base", "model")}
     return ReportMeta(
         out=str(places.out),
         machine=f"{platform.system()} {platform.machine()}",

@@ -47,9 +47,7 @@ def write_measures(places: Places, plan: DemoPlan) -> None:
         figures["concepts"] = concept_detection(model, packed, annotated, seed=plan.seed)
         figures["decomposition"] = _decomposition(model, packed, plan)
         library = ConceptLibrary.load(places.of("model"))
-        figures["alignment"] = known_alignment(
-            model, packed.tokenizer(), library, count_tokens(packed), seed=plan.seed
-        )
+        figures["alignment"] = known_alignment(model, packed.tokenizer(), library, count_tokens(packed), seed=plan.seed)
         write_json(writing.dir / "measures.json", figures)
         writing.counts["heldout_chunks"] = figures["concepts"]["num_chunks"]
         writing.counts["masked_tokens"] = figures["deletion_nats"]["n"]

@@ -110,7 +110,5 @@ def counts_in_words(path: Path) -> str:
         text such as `1,204 documents, 8,120,334 text bytes`.
     """
     counts = read_manifest(path).counts
-    shown = [
-        f"{count:,} {unit.removeprefix('num_').replace('_', ' ')}" for unit, count in counts.items() if count
-    ]
+    shown = [f"{count:,} {unit.removeprefix('num_').replace('_', ' ')}" for unit, count in counts.items() if count]
     return ", ".join(shown[:4])

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
-
 WARM_UP_S = 20
 """Estimated seconds that must be done before this machine's own pace counts."""
 

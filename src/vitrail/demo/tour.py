@@ -99,9 +99,7 @@ class _Tour:
 
     def _tokenizer(self) -> None:
         annotated, size = self.places.of("annotated"), self.plan.vocab_size
-        stage = Stage(
-            self.places.of("tokenizer"), "tokenizer", {"vocab_size": size}, {"annotated": annotated}
-        )
+        stage = Stage(self.places.of("tokenizer"), "tokenizer", {"vocab_size": size}, {"annotated": annotated})
         if stage.is_done:
             return
         chunks = AnnotatedCorpus.open(annotated).chunks()
@@ -127,9 +125,7 @@ class _Tour:
         def show(progress: Progress) -> None:
             self.guide.advance(progress.step / progress.num_steps, progress.line)
 
-        train_model(
-            self.places.of("packed"), self.places.of(stage), settings, init_from=init_from, on_progress=show
-        )
+        train_model(self.places.of("packed"), self.places.of(stage), settings, init_from=init_from, on_progress=show)
 
     def _calibration(self) -> None:
         packed = PackedCorpus.open(self.places.of("packed"))
@@ -139,8 +135,8 @@ class _Tour:
                 calibrate_on(load_model(directory), packed, seed=self.plan.seed).save(directory)
 
     def _index(self) -> None:
-        parts = (self.places.of(name) for name in ("model", "annotated", "packed", "index"))
-        build_index(*parts, self.plan.index)
+        model, annotated, packed = (self.places.of(name) for name in ("model", "annotated", "packed"))
+        build_index(model, annotated, packed, self.places.of("index"), self.plan.index)
 
     def _measures(self) -> None:
         write_measures(self.places, self.plan)

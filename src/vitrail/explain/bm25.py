@@ -36,4 +36,4 @@ def bm25_scores(documents: Sequence[str], queries: Sequence[str]) -> Float[ndarr
     norms = np.repeat(per_row, np.diff(counts.indptr))
     counts.data = counts.data * (SATURATION + 1) / (counts.data + norms) * rarity[counts.indices]
     scores = csr_array(vectorizer.transform(queries)) @ counts.T
-    return scores.toarray().astype(np.float32)
+    return np.asarray(scores.toarray(), dtype=np.float32)

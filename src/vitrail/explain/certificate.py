@@ -149,7 +149,8 @@ def _embedding(stored: dict[str, Tensor]) -> Tensor:
 def _logits(stored: dict[str, Tensor], state: Tensor, embedding: Tensor) -> Tensor:
     if "concept_query_projection.weight" in stored:
         query = state @ stored["concept_query_projection.weight"].T
-        return query @ embedding.T / embedding.shape[1] ** 0.5
+        scale: float = embedding.shape[1] ** -0.5
+        return scale * (query @ embedding.T)
     if "predictor_up.weight" in stored:
         return state @ stored["predictor_down.weight"].T @ stored["predictor_up.weight"].T
     return state @ stored["concept_predictor.weight"].T

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-FORMAT = "vitrail.explanation/1"
 SIMILARITY_NOTE = "similarity is not influence"
 
 
@@ -255,7 +254,7 @@ class Certificate(Part):
 class Document(Part):
     """Why an answer reads as it does: inputs, concepts, training passages, and the certificate."""
 
-    format: Literal["vitrail.explanation/1"] = FORMAT
+    format: Literal["vitrail.explanation/1"] = "vitrail.explanation/1"
     model_id: str
     prompt: str
     text: str

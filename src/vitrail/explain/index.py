@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import faiss
 import numpy as np
@@ -55,7 +55,7 @@ class IndexSettings(Settings):
         seed: of the samples and the fit.
     """
 
-    fit_chunks: Annotated[int, Field(ge=1)] = 4096
+    fit_chunks: Annotated[int, Field(ge=1)] = 6000
     recall_queries: Annotated[int, Field(ge=1)] = 500
     hidden_width: Annotated[int, Field(ge=1)] = 256
     min_rows_ivf: Annotated[int, Field(ge=1)] = 20_000
@@ -165,10 +165,10 @@ def _sampled_states(
     return torch.cat([part[0] for part in parts]).clone(), torch.cat([part[1] for part in parts]).numpy()
 
 
-def _faiss_index(space: EmbeddingSpace, rows: Int[ndarray, " R"], settings: IndexSettings) -> faiss.Index:
+def _faiss_index(space: EmbeddingSpace, rows: Int[ndarray, " R"], settings: IndexSettings) -> Any:
     width = space.mean.shape[0]
     if len(rows) < settings.min_rows_ivf or width % SUBVECTOR:
-        index = faiss.IndexFlatIP(width)
+        index: Any = faiss.IndexFlatIP(width)
     else:
         num_lists = 2 ** int(np.log2(4 * np.sqrt(len(rows))))
         factory = f"IVF{num_lists},PQ{width // SUBVECTOR}np"
@@ -210,7 +210,7 @@ def _bm25_hits(corpus: AnnotatedCorpus, rows: Int[ndarray, " R"], queries: Int[n
     places = np.searchsorted(rows, queries)
     scores = bm25_scores(texts, [texts[place] for place in places])
     better = (scores > scores[np.arange(len(queries)), places][:, None]).sum(axis=1)
-    return (better < 10).astype(np.float64)
+    return np.asarray(better < 10, dtype=np.float64)
 
 
 def _texts(corpus: AnnotatedCorpus, is_indexed: Bool[ndarray, " n"]) -> list[str]:

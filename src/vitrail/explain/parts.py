@@ -6,7 +6,7 @@ summed apart. `J` chunks, `Q` generated tokens, `k` concepts kept per token, `T`
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -37,6 +37,7 @@ from vitrail.text import Tokenizer
 
 Span = tuple[int, int]
 Head = Literal["known", "discovered"]
+Names = dict[tuple[Head, int], str]
 
 
 @dataclass(frozen=True)
@@ -215,9 +216,7 @@ def concepts_part(
     return Concepts(chunks=chunks, tokens=tokens)
 
 
-def _shares(
-    decomposition: Decomposition, start: int, stop: int, names: dict[tuple[str, int], str], top: int
-) -> dict[str, object]:
+def _shares(decomposition: Decomposition, start: int, stop: int, names: Names, top: int) -> dict[str, Any]:
     """The fields of `Shares` for the tokens `[start, stop)` together."""
     known, discovered = decomposition.known, decomposition.discovered
     concepts = _summed("known", known, start, stop, names) + _summed("discovered", discovered, start, stop, names)
@@ -236,11 +235,9 @@ def _shares(
     ).model_dump()
 
 
-def _summed(
-    head: Head, share: HeadShare, start: int, stop: int, names: dict[tuple[str, int], str]
-) -> list[RankedConcept]:
+def _summed(head: Head, share: HeadShare, start: int, stop: int, names: Names) -> list[RankedConcept]:
     """Every concept kept at one of the tokens, with its contributions summed over them."""
-    ids, places = share.ids[start:stop].unique(return_inverse=True)
+    ids, places = torch.unique(share.ids[start:stop], return_inverse=True)
     columns = [
         torch.zeros(len(ids), dtype=torch.float64, device=ids.device)
         .index_add_(0, places.flatten(), values[start:stop].flatten().double())

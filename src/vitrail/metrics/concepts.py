@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Int
 
 from vitrail.atlas import AnnotatedCorpus, Chunk
 from vitrail.atlas.judge import BagOfWords
+from vitrail.errors import ArtifactError
 from vitrail.metrics.concept_loss import Aggregation, chunk_concept_logits, prior_loss
 from vitrail.metrics.intervals import Interval, mean_interval, plain
 from vitrail.metrics.ranking import auc_per_concept, average_precision_per_concept
@@ -89,7 +90,11 @@ def concept_detection(
         `num_scored_within_source`, `auc_source_oracle`, `map_source_oracle`, `bag_of_words` {auc, map},
         `bce_minus_prior` (noisy-or; nats a chunk, negative is better than the prior), `bce_prior`,
         `bce_minus_prior_own` (by `how`), and `ci95` of the main figures over concepts.
+
+    Raises:
+        ArtifactError: the packed corpus was made from another annotated corpus.
     """
+    _check_same(packed, annotated)
     scores = chunk_scores(model, packed, how=how, num_sequences=num_sequences, seed=seed)
     chunks = _chunks_at(annotated, scores.rows)
     train = train_chunks(annotated, scores.labels.shape[1], num_train_chunks, seed)
@@ -251,6 +256,16 @@ def within_main_source(
 def collection(source: str) -> str:
     """The collection that a document's source belongs to: its first part."""
     return source.split("/", 1)[0]
+
+
+def _check_same(packed: PackedCorpus, annotated: AnnotatedCorpus) -> None:
+    """Rows of one annotated corpus mean nothing in another."""
+    made_from, given = packed.manifest.inputs["annotated"].id, annotated.manifest.id
+    if made_from != given:
+        raise ArtifactError(
+            f"{packed.path}: packed from annotated corpus {made_from[:12]}, but {annotated.path} is {given[:12]}; "
+            "pack it again"
+        )
 
 
 def _chunks_at(annotated: AnnotatedCorpus, rows: Int[np.ndarray, " J"]) -> list[Chunk]:

@@ -48,16 +48,16 @@ def contribution(model: ConceptLM, states: MaskedStates, means: PartMeans, *, se
         for given, head in ((parts, weight), (parts, weight - weight.mean(0)), (varying, weight))
     )
     clusters = states.sequence.numpy()
-    figures = {
-        name: mean_interval(raw[:, column].double().numpy(), clusters=clusters, seed=seed)
-        for column, name in enumerate(PARTS)
+    columns: dict[str, Tensor] = {name: raw[:, column] for column, name in enumerate(PARTS)} | {
+        "known_context": context[:, 0]
     }
-    known_context = mean_interval(context[:, 0].double().numpy(), clusters=clusters, seed=seed)
+    figures = {
+        name: mean_interval(shares.double().numpy(), clusters=clusters, seed=seed) for name, shares in columns.items()
+    }
     table = {
         **{name: figure.value for name, figure in figures.items()},
-        "known_context": known_context.value,
         "n": len(predicted),
-        "ci95": {name: figure.ci95 for name, figure in figures.items()} | {"known_context": known_context.ci95},
+        "ci95": {name: figure.ci95 for name, figure in figures.items()},
         "centred": _by_part(centred),
         "context": _by_part(context),
     }

@@ -190,12 +190,7 @@ class _Run:
         past = self.state.extra
         if "scales" not in past or step >= int(past["scales_until"]):
             past["scales"] = calibrated_scales(
-                self.model,
-                self.packed,
-                layer,
-                steering.target_logit_change,
-                self.settings.seed,
-                past.get("scales"),
+                self.model, self.packed, layer, steering.target_logit_change, self.settings.seed
             )
             past["scales_until"] = torch.tensor(step + steering.recalibrate_steps)
             deaf = deaf_share(self.model, self.packed, layer, past["scales"], self.settings.seed)

@@ -33,6 +33,7 @@ def train_model(
     settings: TrainSettings,
     *,
     init_from: Path | None = None,
+    resume: bool = True,
     on_progress: OnProgress | None = None,
 ) -> Manifest:
     """Train a model and write it as an artifact; an interrupted run goes on where it was.
@@ -42,6 +43,7 @@ def train_model(
         out: directory of the model.
         settings: the run; with `steering` it interleaves steering batches.
         init_from: a model artifact to continue, with its optimiser state; None starts from random weights.
+        resume: go on from an interrupted run's checkpoint; otherwise that is thrown away.
         on_progress: called after every step.
 
     Returns:
@@ -58,6 +60,9 @@ def train_model(
     packed = PackedCorpus.open(packed_dir)
     tokenizer = packed.tokenizer()
     with stage.write() as writing:
+        if not resume:
+            shutil.rmtree(writing.work)
+            writing.work.mkdir()
         model = _start(packed, tokenizer, settings, init_from)
         optimisers = Optimisers(model, settings.optim)
         if init_from is not None:

@@ -64,7 +64,7 @@ class SteeringSettings(Settings):
     express_mass: float = 0.2
     lifted_tokens: int = 24
     target_logit_change: float = 8.0
-    recalibrate_steps: int = 60
+    recalibrate_steps: int = 150
 
 
 class TrainSettings(Settings):

@@ -18,14 +18,15 @@ from torch.nn import functional
 
 from vitrail.model import ConceptLM, Injection
 from vitrail.packed import PackedBatch, PackedCorpus
+from vitrail.steer import calibrate
 from vitrail.train.masking import Draws, generator
 from vitrail.train.objective import Forward, Term
 from vitrail.train.schedules import value_at
 from vitrail.train.settings import SteeringSettings
 
 _MIN_COUNT = 20
-_CALIBRATION_ROWS, _CONCEPTS_AT_ONCE = 2, 32
-_ROUNDS_AFRESH, _ROUNDS_AGAIN = 6, 2
+_CALIBRATION_ROWS, _CALIBRATION_POSITIONS = 32, 32
+_PROBE_ROWS, _CONCEPTS_AT_ONCE = 2, 32
 
 
 @dataclass(frozen=True)
@@ -210,42 +211,24 @@ def lifted_tokens(packed: PackedCorpus, num_tokens: int) -> Bool[Tensor, "C V"]:
     return chosen.scatter(1, table.argmax(1, keepdim=True), True) if not chosen.any(1).all() else chosen
 
 
-@torch.no_grad()
 def calibrated_scales(
-    model: ConceptLM,
-    packed: PackedCorpus,
-    layer: int,
-    target: float,
-    seed: int,
-    previous: Float[Tensor, " C"] | None = None,
+    model: ConceptLM, packed: PackedCorpus, layer: int, target: float, seed: int
 ) -> Float[Tensor, " C"]:
-    """The norm at which each concept's injection changes the largest logit by `target` on average.
-
-    Measured through the network at masked positions of held-out text. The norm is multiplied by
-    target / change (at most 4-fold) a few times: coarser and much faster than `steer.calibrate`, and enough
-    for training, where strengths are drawn from a wide range.
+    """The norm that is strength 1.0 for each known concept, measured on few held-out positions.
 
     Args:
         model: used as it is.
         packed: held-out text.
         layer: from which layer on.
         target: wanted mean of the largest logit change.
-        seed: of the masks.
-        previous: [C] norms to start from; fewer rounds are needed then.
+        seed: of the choice of positions.
 
     Returns:
         [C] norms.
     """
-    ids, at = _probe(model, packed, seed)
-    plain = model.lm_logits(model.hidden(ids)[at])
-    num_concepts = model.config.num_concepts
-    scales = torch.full((num_concepts,), float(model.config.width) ** 0.5) if previous is None else previous.clone()
-    for _ in range(_ROUNDS_AFRESH if previous is None else _ROUNDS_AGAIN):
-        for start in range(0, num_concepts, _CONCEPTS_AT_ONCE):
-            slab = slice(start, min(start + _CONCEPTS_AT_ONCE, num_concepts))
-            change = _logit_change(model, ids, at, plain, slab, scales[slab], layer)
-            scales[slab] *= (target / change.clamp_min(1e-6)).clamp(0.25, 4.0)
-    return scales
+    tokens = packed.batch("heldout", _first_rows(packed, _CALIBRATION_ROWS)).tokens
+    calibration = calibrate(model, tokens, layer=layer, target=target, num_positions=_CALIBRATION_POSITIONS, seed=seed)
+    return calibration.scales(model, "known", range(model.known_head.num_concepts)).float()
 
 
 @torch.no_grad()
@@ -273,22 +256,16 @@ def deaf_share(model: ConceptLM, packed: PackedCorpus, layer: int, scales: Float
     return deaf / len(scales)
 
 
+def _first_rows(packed: PackedCorpus, limit: int) -> list[int]:
+    return list(range(min(limit, packed.num_sequences("heldout"))))
+
+
 def _probe(model: ConceptLM, packed: PackedCorpus, seed: int) -> tuple[Tensor, Tensor]:
     """Some held-out sequences, half masked, and where."""
-    rows = list(range(min(_CALIBRATION_ROWS, packed.num_sequences("heldout"))))
-    tokens = packed.batch("heldout", rows).tokens[:, : 2 * model.config.block]
+    tokens = packed.batch("heldout", _first_rows(packed, _PROBE_ROWS)).tokens[:, : 2 * model.config.block]
     rng = generator(seed, "calibration")
     at = (torch.rand(tokens.shape, generator=rng) < 0.5) & (tokens != model.config.pad_id)
     return tokens.masked_fill(at, model.config.mask_id), at
-
-
-def _logit_change(
-    model: ConceptLM, ids: Tensor, at: Tensor, plain: Tensor, slab: slice, scales: Tensor, layer: int
-) -> Tensor:
-    """[S] mean over masked positions of the largest logit change, for the concepts of a slab."""
-    hidden = _injected(model, ids, at, slab, scales, layer)
-    steered = model.lm_logits(hidden).float().view(len(scales), *plain.shape)
-    return (steered - plain.float()).amax(-1).mean(1)
 
 
 def _injected(model: ConceptLM, ids: Tensor, at: Tensor, slab: slice, scales: Tensor, layer: int) -> Tensor:

@@ -61,12 +61,7 @@ def tracks(rows: Sequence[tuple[str, Figure, str]], main: str = "", start: float
     Returns:
         the rows with their places in percent.
     """
-    known = [
-        bound
-        for _, figure, _ in rows
-        for bound in (figure.value, figure.low, figure.high)
-        if bound is not None
-    ]
+    known = [bound for _, figure, _ in rows for bound in (figure.value, figure.low, figure.high) if bound is not None]
     lowest, highest = min([start, *known]), max([start + 1e-9, *known])
     scale = 94 / (highest - lowest)
 
@@ -163,9 +158,9 @@ def _line(line: Series, to_x: "_Scale", to_y: "_Scale") -> Markup:
         []
         if is_dense
         else [
-            Markup(
-                '<path class="mark" transform="translate({:.1f} {:.1f})" d="{}"><title>{}</title></path>'
-            ).format(x, y, _MARKERS[line.style % 3], point.label)
+            Markup('<path class="mark" transform="translate({:.1f} {:.1f})" d="{}"><title>{}</title></path>').format(
+                x, y, _MARKERS[line.style % 3], point.label
+            )
             for point, (x, y) in zip(line.points, places, strict=True)
         ]
     )
@@ -196,9 +191,7 @@ def _axis(low: float, high: float, start: float, stop: float, is_log: bool) -> t
     if is_log:
         low, high = max(low, 1e-6) * 0.97, max(high, 1e-6) * 1.03
         steps = [base * 10.0**power for power in range(-6, 7) for base in (1, 1.25, 1.5, 2, 3, 5, 7)]
-        return _Scale(math.log(low), math.log(high), start, stop, True), [
-            v for v in steps if low <= v <= high
-        ]
+        return _Scale(math.log(low), math.log(high), start, stop, True), [v for v in steps if low <= v <= high]
     ticks = nice_ticks(low, high)
     return _Scale(ticks[0], ticks[-1], start, stop, False), ticks
 

@@ -272,9 +272,7 @@ def _steering(summary: Mapping[str, Any]) -> list[Aim]:
     gentle = next((point for point in points if number(point.get("limit")) == 1.25), {})
     strong = strong or {**part(summary, "steering"), **after}
     above, control = _hits_above(strong, "unsteered"), _hits_above(strong, "random")
-    varieties = [
-        value for point in (strong, gentle) if (value := number(point.get("distinct2_ratio"))) is not None
-    ]
+    varieties = [value for point in (strong, gentle) if (value := number(point.get("distinct2_ratio"))) is not None]
     drop = figure(_renamed(part(after, "suppression"), "relative_drop_"), "difference")
     is_fluent, is_clear = _is_within(strong, 3.0), above.low is not None and above.low >= 0.05
     return [

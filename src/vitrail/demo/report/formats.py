@@ -132,9 +132,7 @@ def mark_words(text: str, words: Iterable[str]) -> list[Marked]:
     Returns:
         the pieces in order; joined they are the text.
     """
-    choices = "|".join(
-        re.escape(word) for word in sorted({w for w in words if w.strip()}, key=lambda w: (-len(w), w))
-    )
+    choices = "|".join(re.escape(word) for word in sorted({w for w in words if w.strip()}, key=lambda w: (-len(w), w)))
     if not choices:
         return [Marked(text, False)]
     pieces = re.split(rf"(?<!\w)((?:{choices})(?:e?s)?)(?!\w)", text, flags=re.IGNORECASE)

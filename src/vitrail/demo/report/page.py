@@ -82,9 +82,7 @@ def _read(name: str) -> str:
 
 
 def _environment() -> Environment:
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(
         decimals=decimals, interval=interval, count=count, duration=duration, size=size, short=shorten
     )
@@ -116,9 +114,7 @@ def _pair(pair: SteeringPair, cards: Iterable[ConceptCard], hues: Mapping[str, i
         "key": card.key if card else "",
         "head": pair.head,
         "hue": hues.get(card.key, 0) if card else 0,
-        "texts": [
-            (name, sign, pieces, sum(piece.is_marked for piece in pieces)) for name, sign, pieces in texts
-        ],
+        "texts": [(name, sign, pieces, sum(piece.is_marked for piece in pieces)) for name, sign, pieces in texts],
     }
 
 

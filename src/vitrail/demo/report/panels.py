@@ -95,10 +95,7 @@ def _deletion(summary: Mapping[str, Any]) -> list[tuple[str, list[Track]]]:
         ("shuffled", "the named concepts, names shuffled"),
         ("random", "random directions of the same size"),
     )
-    rows = {
-        key: [(name, deletion(summary, name, key), meaning) for name, meaning in named]
-        for key, _ in REPLACEMENTS
-    }
+    rows = {key: [(name, deletion(summary, name, key), meaning) for name, meaning in named] for key, _ in REPLACEMENTS}
     return [
         (label, tracks(rows[key], main="known"))
         for key, label in REPLACEMENTS
@@ -122,9 +119,7 @@ def _steering_chart(summary: Mapping[str, Any]) -> dict[str, Any]:
     common = [item for item in steering.get("curve") or [] if isinstance(item, Mapping)]
     lines = []
     for style, (name, label) in enumerate(VARIANTS):
-        own = part(steering, name).get("curve") or [
-            item for item in common if item.get("variant", "after") == name
-        ]
+        own = part(steering, name).get("curve") or [item for item in common if item.get("variant", "after") == name]
         lines.append(Series(label, tuple(point for item in own if (point := _curve_point(item))), style))
     svg = line_chart(
         lines,
@@ -168,9 +163,7 @@ def _rates(summary: Mapping[str, Any]) -> list[tuple[str, list[Track]]]:
 
 
 def _training(log: Iterable[TrainingPoint]) -> Markup:
-    points = tuple(
-        Point(float(p.tokens), p.loss) for p in log if p.loss is not None and number(p.loss) is not None
-    )
+    points = tuple(Point(float(p.tokens), p.loss) for p in log if p.loss is not None and number(p.loss) is not None)
     step = max(len(points) // 240, 1)
     return line_chart(
         [Series("language loss", points[::step])],

@@ -290,8 +290,7 @@ def _lancet_svg(lancet: Lancet, place: int, count: int) -> Markup:
         drawn += [_glass(pane, edge), _facet(pane, place, x, width, y, below)]
         y, slant_above = below, slant
     return Markup(
-        '<clipPath id="l{p}"><path d="{s}"/></clipPath><g clip-path="url(#l{p})">{g}</g>'
-        '<path class="lead" d="{s}"/>'
+        '<clipPath id="l{p}"><path d="{s}"/></clipPath><g clip-path="url(#l{p})">{g}</g><path class="lead" d="{s}"/>'
     ).format(p=place, s=shape, g=Markup("").join(drawn))
 
 
@@ -317,9 +316,7 @@ def _captions(words: Sequence[Lancet]) -> Markup:
     size = min(19.0, (width + 11) / (0.48 * max(map(len, shown), default=1)))
     text = Markup('<text x="{:.1f}" y="{}" font-size="{:.1f}">{}</text>')
     middles = [sum(_place(place, len(words))) - width / 2 for place in range(len(words))]
-    return Markup("").join(
-        text.format(x, SILL + 32, size, word) for x, word in zip(middles, shown, strict=True)
-    )
+    return Markup("").join(text.format(x, SILL + 32, size, word) for x, word in zip(middles, shown, strict=True))
 
 
 def _outline(inset: float) -> str:
