@@ -15,10 +15,10 @@ from torch import Tensor
 
 from vitrail.artifacts import read_manifest
 from vitrail.atlas import ConceptLibrary
-from vitrail.errors import ConfigError
+from vitrail.errors import ArtifactError, CheckpointError, ConfigError, PromptTooLong
 from vitrail.explain import Explanation, Hit, Index, explain
 from vitrail.generate import OnCommit, Sampling, Trace, generate
-from vitrail.model import ConceptLM, DecomposedOutput, load_model
+from vitrail.model import ConceptLM, DecomposedOutput, ModelConfig, load_model
 from vitrail.packed import PackedCorpus
 from vitrail.steer import Calibration, Steer, SteerPlan, calibrate, parse_steers, plan_steering
 from vitrail.text import Tokenizer
@@ -45,7 +45,7 @@ def choose_device(name: str) -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros((), device=device).item()
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"device '{name}' cannot be used here ({reason}); try --device auto") from error
@@ -79,15 +79,31 @@ def load(path: str | Path, *, device: str = "auto", dtype: str = "float32") -> "
 
     Returns:
         the model, ready to generate and explain.
+
+    Raises:
+        CheckpointError: a file is missing or damaged, or tokenizer or library are another model's.
+        ConfigError: no such device or dtype here.
     """
     directory = Path(path)
     network = load_model(directory, device=choose_device(device), dtype=choose_dtype(dtype))
-    return LoadedModel(
-        directory=directory,
-        network=network,
-        tokenizer=Tokenizer.load(directory / "tokenizer"),
-        library=ConceptLibrary.load(directory),
-    )
+    tokenizer, library = Tokenizer.load(directory / "tokenizer"), ConceptLibrary.load(directory)
+    _require_match(directory, network.config, tokenizer, library)
+    return LoadedModel(directory=directory, network=network, tokenizer=tokenizer, library=library)
+
+
+def _require_match(directory: Path, config: ModelConfig, tokenizer: Tokenizer, library: ConceptLibrary) -> None:
+    found = (tokenizer.vocab_size, tokenizer.bos_id, tokenizer.eos_id, tokenizer.eoc_id, tokenizer.mask_id)
+    wanted = (config.vocab_size, config.bos_id, config.eos_id, config.eoc_id, config.mask_id)
+    if found != wanted:
+        raise CheckpointError(
+            f"{directory}/tokenizer: vocabulary size and control ids {found} are not those of config.json, {wanted}; "
+            "copy the tokenizer that the model was trained with"
+        )
+    if library.num_known != config.num_concepts:
+        raise CheckpointError(
+            f"{directory}/concepts.parquet: {library.num_known} known concepts, config.json has "
+            f"{config.num_concepts}; copy the library that the model was trained with"
+        )
 
 
 def calibrate_on(
@@ -187,9 +203,20 @@ class LoadedModel:
 
         Returns:
             passages, most similar first.
+
+        Raises:
+            ArtifactError: the index of another model.
+            ConfigError: an empty text.
+            PromptTooLong: a text that does not fit the context.
         """
         index.require_model(self.model_id)
-        ids = torch.tensor([[self.tokenizer.bos_id, *self.tokenizer.encode(text)]])
+        row = [self.tokenizer.bos_id, *self.tokenizer.encode(text)]
+        longest = self.network.config.max_length
+        if len(row) == 1:
+            raise ConfigError("the text is empty; write some words to look for")
+        if len(row) > longest:
+            raise PromptTooLong(f"the text has {len(row)} tokens, the context {longest}; shorten it")
+        ids = torch.tensor([row], device=self.network.transformer.lm_head.weight.device)
         composed = self(ids).composed[:, 1:].mean(1)
         return index.search(composed, limit)[0]
 
@@ -221,16 +248,20 @@ class LoadedModel:
 
         Returns:
             the answer, with all that is needed to explain it.
+
+        Raises:
+            ConfigError: a value out of range, or a steering request that cannot be read.
+            PromptTooLong: prompt and answer do not fit the context.
         """
-        sampling = Sampling(
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            tokens_per_step=tokens_per_step,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-        )
-        return self.continue_prompt(prompt, sampling, steer, on_commit)
+        values = {
+            "max_new_tokens": max_new_tokens,
+            "temperature": temperature,
+            "top_p": top_p,
+            "tokens_per_step": tokens_per_step,
+            "repetition_penalty": repetition_penalty,
+            "seed": seed,
+        }
+        return self.continue_prompt(prompt, Sampling.parse(values, where="generate"), steer, on_commit)
 
     def continue_prompt(
         self,
@@ -254,6 +285,25 @@ class LoadedModel:
         (trace,) = generate(
             self.network, [prompt_ids], sampling, [self.plan(steer)], on_commit=on_commit, model_id=self.model_id
         )
+        return Generation(self, trace)
+
+    def answer(self, trace: Trace) -> "Generation":
+        """An earlier answer of this model, to be explained.
+
+        Args:
+            trace: what `Trace.load` read.
+
+        Returns:
+            the answer.
+
+        Raises:
+            ArtifactError: the trace of another model.
+        """
+        if trace.model_id != self.model_id:
+            raise ArtifactError(
+                f"the trace is of model {trace.model_id[:12]}, {self.directory} is model {self.model_id[:12]}; "
+                "name the model that generated it"
+            )
         return Generation(self, trace)
 
 

@@ -6,15 +6,19 @@ a YAML file, and dotted overrides (`model.width=256`), in that order, and are st
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vitrail.errors import ConfigError, nearest
 
 # Not `Self`: the checker of shape annotations decorates single methods and cannot resolve it there.
 S = TypeVar("S", bound="Settings")
+
+MAX_SEED = 2**63 - 1
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
+"""A seed that every generator in use takes."""
 
 
 class Settings(BaseModel):
@@ -101,11 +105,10 @@ def _first_fault(cls: type[BaseModel], error: ValidationError) -> str:
     path = [str(part) for part in fault["loc"]]
     if fault["type"] == "extra_forbidden":
         known = _fields_at(cls, path[:-1])
-        return f"unknown setting '{'.'.join(path)}'" + (
-            nearest(path[-1], known) or f"; known: {', '.join(known)}"
-        )
+        return f"unknown setting '{'.'.join(path)}'" + (nearest(path[-1], known) or f"; known: {', '.join(known)}")
     place = f"setting '{'.'.join(path)}' = {fault['input']!r}: " if path else ""
-    return place + fault["msg"][:1].lower() + fault["msg"][1:]
+    message = fault["msg"].removeprefix("Value error, ")
+    return place + message[:1].lower() + message[1:]
 
 
 def _fields_at(cls: type[BaseModel], path: list[str]) -> list[str]:

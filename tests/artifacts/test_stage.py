@@ -168,3 +168,44 @@ def test_equal_values_are_equal_bytes(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "a.json", float("nan"))
     assert entries(tmp_path) == ["a.json", "b.json"]
+
+
+def test_full_disk_is_clear_whoever_met_it(tmp_path: Path) -> None:
+    """FAISS and safetensors raise exceptions of their own that only quote the system: those were tracebacks."""
+    with (
+        pytest.raises(RunFailed, match="disk is full"),
+        Stage(tmp_path / "index", "index", {}, {}).write(),
+    ):
+        raise RuntimeError("write error in index.faiss: 1048531 != 3588096 (No space left on device)")
+
+
+@pytest.mark.parametrize("place", ["file/corpus", "/proc/vitrail/corpus"])
+def test_place_that_cannot_be_written_to_is_one_line(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(ArtifactError, match="cannot be written to") as caught:
+        build(tmp_path / place)
+    assert "\n" not in str(caught.value)
+
+
+def test_place_behind_a_link_is_filled_and_the_link_stays(tmp_path: Path) -> None:
+    """The link used to be replaced by a folder, and a link to nothing gave a traceback."""
+    build(tmp_path / "disk" / "deep" / "corpus")
+    (tmp_path / "runs").symlink_to("disk/deep")
+    (tmp_path / "runs" / "atlas").symlink_to("elsewhere")
+    build(tmp_path / "runs" / "atlas", inputs={"corpus": tmp_path / "runs" / "corpus"}, kind="atlas")
+    assert (tmp_path / "runs" / "atlas").is_symlink()
+    assert read_manifest(tmp_path / "disk" / "deep" / "elsewhere", "atlas").inputs["corpus"].path == "../corpus"
+    assert [manifest.kind for _, manifest, _ in lineage(tmp_path / "runs" / "atlas")] == ["atlas", "corpus"]
+    assert entries(tmp_path / "disk" / "deep") == ["atlas", "corpus", "elsewhere"]
+
+
+def test_failure_without_work_leaves_no_scratch(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError), Stage(tmp_path / "corpus", "corpus", {}, {}).write():
+        raise ArtifactError("no")
+    assert entries(tmp_path) == []
+
+
+def test_arguments_that_are_not_utf8_do_not_end_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["vitrail", "caf\udce9.txt"])
+    build(tmp_path / "corpus")
+    assert read_json(tmp_path / "corpus" / "provenance.json")["arguments"] == ["vitrail", "caf?.txt"]

@@ -1,7 +1,10 @@
 """The library: round trip, lookup by name, suggestions."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,3 +82,23 @@ def test_load_of_save_is_the_same(names: list[str], tmp_path_factory: pytest.Tem
     cards = tuple(make_card(i, f"{i} {name}") for i, name in enumerate(names))
     ConceptLibrary(cards).save(file)
     assert ConceptLibrary.load(file).cards == cards
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda table: table.drop_columns(["words"]), "no column 'words'"),
+        (lambda table: pa.table({"x": [1]}), "no column 'concept_id'"),
+        (lambda table: table.set_column(2, "name", pa.array([None] * len(table), pa.string())), "without 'name'"),
+        (lambda table: table.set_column(1, "head", pa.array(["tail"] * len(table))), "unknown head 'tail'"),
+    ],
+)
+def test_a_table_of_other_columns_is_refused(
+    library: ConceptLibrary, tmp_path: Path, change: Callable[[pa.Table], pa.Table], message: str
+) -> None:
+    """Missing columns were read as empty ones, and the library opened without names."""
+    file = tmp_path / "concepts.parquet"
+    library.save(file)
+    pq.write_table(change(pq.read_table(file)), file)
+    with pytest.raises(ArtifactError, match=message):
+        ConceptLibrary.load(file)

@@ -1,6 +1,8 @@
 """The command line: exit codes, one-line errors, JSON on stdout."""
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -158,3 +160,31 @@ def test_debug_adds_the_traceback(tmp_path: Path) -> None:
     done = vitrail("info", str(tmp_path), "--debug")
     assert done.returncode == 2
     assert "Traceback" in done.stderr
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    (tmp_path / "a.txt").write_text("Der Fluß fließt zum Meer. " * 20, encoding="utf-8")
+    done = vitrail("corpus", "import", str(tmp_path / "a.txt"), "--out", str(tmp_path / "größe"))
+    assert done.returncode == 0, done.stderr
+    return tmp_path / "größe"
+
+
+@pytest.mark.parametrize(("redirect", "code"), [("| true", 1), (">&-", 0), ("> /dev/full", 1)])
+def test_stdout_that_takes_no_more_is_no_traceback(redirect: str, code: int, corpus: Path) -> None:
+    """A closed pipe, a closed stream and a full disk: the last two were tracebacks."""
+    words = " ".join(map(shlex.quote, [sys.executable, "-c", "from vitrail.cli.main import main; main()"]))
+    line = f"{words} info {shlex.quote(str(corpus))} --json {redirect}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == (redirect == "> /dev/full")
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_terminal_without_the_letters(flags: tuple[str, ...], corpus: Path) -> None:
+    words = [sys.executable, "-c", "from vitrail.cli.main import main; main()", "info", str(corpus), *flags]
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(words, capture_output=True, timeout=120, check=False, env=env)
+    assert done.returncode == 0, done.stderr
+    assert b"gr\\" in done.stdout

@@ -31,8 +31,7 @@ from vitrail.demo.report.payload import page_payload
 from vitrail.demo.report.window import lancets, rose
 
 HOSTILE = (
-    '</script><script>window.pwned=1</script><img src=x onerror="window.pwned=1">'
-    "'\"&`{{7*7}}\u202eabc 🦜\u2028\x00"
+    '</script><script>window.pwned=1</script><img src=x onerror="window.pwned=1">\'"&`{{7*7}}\u202eabc 🦜\u2028\x00'
 )
 NUM_TOKENS, NUM_KNOWN = 7, 13
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -199,13 +198,9 @@ def test_page_refers_to_nothing_outside_itself() -> None:
     for tag, attrs in _tags(render(_data())):
         for key in ("src", "href", "action", "xlink:href"):
             target = attrs.get(key) or "#"
-            assert target.startswith(("#", "data:image/svg+xml,")), (
-                f"<{tag} {key}={target!r}> leaves the file"
-            )
+            assert target.startswith(("#", "data:image/svg+xml,")), f"<{tag} {key}={target!r}> leaves the file"
     script = (Path(__file__).parents[2] / "src/vitrail/demo/report/page.js").read_text(encoding="utf-8")
-    assert not re.search(
-        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|fetch|XMLHttp", script
-    )
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|fetch|XMLHttp", script)
 
 
 def test_same_data_same_bytes(tmp_path: Path) -> None:
@@ -219,9 +214,7 @@ def test_missing_figures_are_said_to_be_missing() -> None:
         ReportData(meta=ReportMeta(), summary={"bits_per_byte": None, "wall_s": float("nan")}, explanation={})
     )
     assert html.count("not measured") > 15
-    assert "nan" not in re.sub(r"<(script|style).*?</\1>", "", html, flags=re.S).lower().replace(
-        "finance", ""
-    )
+    assert "nan" not in re.sub(r"<(script|style).*?</\1>", "", html, flags=re.S).lower().replace("finance", "")
     assert {row.verdict for row in aims({})} == {"not measured"}
 
 
@@ -251,9 +244,7 @@ def test_figures_are_read_with_their_intervals() -> None:
     assert figure(group, "a") == Figure(1.0, 0.9, 1.1, 7)
     assert figure(group, "b") == Figure(0.5, 0.4, 0.6, 3)
     assert figure(group, "c") == Figure(None, None, None, 7)
-    assert figure({"a": 1.0, "b": 2.0, "ci95": [0, 2]}, "b").low is None, (
-        "the pair belongs to the main figure"
-    )
+    assert figure({"a": 1.0, "b": 2.0, "ci95": [0, 2]}, "b").low is None, "the pair belongs to the main figure"
 
 
 def test_difference_has_newcombes_interval() -> None:
@@ -273,9 +264,7 @@ def test_shown_pieces_add_up(mode: str) -> None:
         shown = payload["concepts"]["tokens"][str(token["pos"])]
         column = 1 if mode == "raw" else 2
         sums, suffix = shown[mode], "" if mode == "raw" else "_centred"
-        pieces = (
-            sum(entry[column] for entry in shown["ranked"]) + sums["otherKnown"] + sums["otherDiscovered"]
-        )
+        pieces = sum(entry[column] for entry in shown["ranked"]) + sums["otherKnown"] + sums["otherDiscovered"]
         assert len(shown["ranked"]) < len(token["ranked"]), "the test is about cut lists"
         assert pieces == pytest.approx(token["known" + suffix] + token["discovered" + suffix], abs=1e-9)
 
@@ -285,9 +274,7 @@ def test_window_is_the_data() -> None:
     hues = assign_hues(explanation, ())
     for panes in (rose(explanation, hues), *(lancet.panes for lancet in lancets(explanation, hues))):
         assert sum(pane.share for pane in panes) == pytest.approx(1)
-    total = sum(
-        token["known_centred"] + token["discovered_centred"] for token in explanation["concepts"]["tokens"]
-    )
+    total = sum(token["known_centred"] + token["discovered_centred"] for token in explanation["concepts"]["tokens"])
     shown = sum(pane.value for pane in rose(explanation, hues) if pane.key != "residual")
     assert shown == pytest.approx(total, abs=1e-6)
 
@@ -331,9 +318,7 @@ def test_scales_hold_all_bounds() -> None:
 
 def test_a_large_report_stays_small(tmp_path: Path) -> None:
     cards = tuple(
-        ConceptCard(
-            concept_id=place, name=f"concept {place}", words=("word",) * 10, examples=("text " * 200,) * 5
-        )
+        ConceptCard(concept_id=place, name=f"concept {place}", words=("word",) * 10, examples=("text " * 200,) * 5)
         for place in range(512)
     )
     write_report(tmp_path / "report.html", _data(cards=cards))
@@ -345,9 +330,7 @@ def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine")
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         yield chromium
         chromium.close()
 
@@ -373,9 +356,7 @@ def test_page_in_a_browser(browser: Browser, tmp_path: Path) -> None:
     assert page.locator("#answer [aria-pressed=true]").count() == 1
     page.get_by_label("whole score").check()
     written = [_signed(text) for text in page.locator("#concepts .term b").all_inner_texts()]
-    assert sum(written[:3]) == pytest.approx(written[3], abs=0.02), (
-        "the shown parts do not sum to the shown score"
-    )
+    assert sum(written[:3]) == pytest.approx(written[3], abs=0.02), "the shown parts do not sum to the shown score"
     assert page.locator("#sources mark").inner_text() == "word"
     page.locator("#step").fill("2")
     assert page.locator("#answer .blank").count() == NUM_TOKENS - 2

@@ -3,6 +3,7 @@
 import json
 import os
 import pydoc_data.topics
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from vitrail.api import load
 from vitrail.artifacts import read_manifest
+from vitrail.atlas import ConceptLibrary
 from vitrail.demo.places import STAGES
+from vitrail.errors import CheckpointError
+from vitrail.text import train_tokenizer
 
 MINUTES = "0.2"
+TOY_ATLAS = ("--num_concepts", "32", "--max_chunks", "6000", "--max_tags", "4000")
 ARTIFACTS = [stage for stage in STAGES if stage != "calibration"]
 
 
@@ -123,8 +129,7 @@ def test_interrupted_equals_uninterrupted(
 def test_number_of_threads_changes_no_data_artifact(demo: Path, texts: Path, tmp_path: Path) -> None:
     for name, words in {
         "corpus": ("corpus", "import", str(texts)),
-        "atlas": ("atlas", "build", str(tmp_path / "corpus"), "--num_concepts", "32", "--max_chunks", "6000")
-        + ("--max_tags", "4000"),
+        "atlas": ("atlas", "build", str(tmp_path / "corpus"), *TOY_ATLAS),
         "annotated": ("atlas", "annotate", str(tmp_path / "corpus"), "--atlas", str(tmp_path / "atlas")),
     }.items():
         done = vitrail(*words, "--out", str(tmp_path / name), env={"OMP_NUM_THREADS": "1"})
@@ -182,3 +187,54 @@ def test_lineage_reaches_the_text(demo: Path) -> None:
 def test_metrics_command(demo: Path) -> None:
     done = vitrail("metrics", str(demo / "model"), str(demo / "packed"), "--sequences", "4", "--json")
     assert json.loads(done.stdout)["bits_per_byte"]["n"] == 4
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--max-new-tokens", "0"], "max_new_tokens"),
+        (["--top-p", "1.5"], "top_p"),
+        (["--temperature", "nan"], "temperature"),
+        (["--seed", "-1"], "--seed"),
+        (["--device", "meta"], "meta"),
+        (["--steer", "a\nb=1"], "'a b'"),
+    ],
+)
+def test_value_out_of_range_is_one_line(flags: list[str], message: str, demo: Path) -> None:
+    """These were tracebacks of the libraries that met the value first."""
+    done = vitrail("generate", str(demo / "model"), "The", *flags)
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert message in line
+
+
+def test_prompt_is_not_taken_for_a_path(demo: Path) -> None:
+    """A long prompt is no file name to the system, and an empty one no folder."""
+    model = load(demo / "model")
+    for prompt in ("", "word" * 80):
+        assert model.generate(prompt, max_new_tokens=1).token_ids
+        done = vitrail("explain", str(demo / "model"), prompt, "--max-new-tokens", "1", "--json")
+        assert json.loads(done.stdout)["prompt"].endswith(prompt)
+
+
+def test_trace_is_explained_by_its_own_model_alone(demo: Path) -> None:
+    """Another model of the same vocabulary explained it without a word."""
+    done = vitrail("explain", str(demo / "base"), str(demo / "trace"))
+    assert done.returncode == 2
+    assert "name the model that generated it" in done.stderr
+    done = vitrail("explain", str(demo / "model"), str(demo / "trace"), "--steer", "#1=+1")
+    assert done.returncode == 2
+    assert "--steer" in done.stderr
+
+
+@pytest.mark.parametrize(("file", "message"), [("tokenizer", "tokenizer"), ("concepts.parquet", "known concepts")])
+def test_parts_of_another_model_are_refused(file: str, message: str, demo: Path, tmp_path: Path) -> None:
+    """A tokenizer with fewer tokens loaded without a word, and the text was nonsense."""
+    copy = tmp_path / "model"
+    shutil.copytree(demo / "model", copy)
+    if file == "tokenizer":
+        train_tokenizer(["another text"] * 3, 300).save(copy / file)
+    else:
+        ConceptLibrary(ConceptLibrary.load(copy).cards[1:]).save(copy / file)
+    with pytest.raises(CheckpointError, match=message):
+        load(copy)

@@ -1,5 +1,6 @@
 """What generation owes: cached = uncached, n together = n alone, seeds, limits, and a complete trace."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -264,3 +265,21 @@ def test_a_cache_of_selected_rows_continues_each_row() -> None:
         for cached in (whole, BlockCache.join(parts)):
             hidden = model.hidden(ids[rows, 2 * BLOCK :], cache=cached.select(rows))
             torch.testing.assert_close(hidden, expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"token_ids": [1, 2, 3]},
+        {"prompt_ids": list(range(20))},
+        {"commits": []},
+        {"commits": [{"step": 0, "positions": [999], "tokens": [1], "row_length": 8}]},
+    ],
+)
+def test_a_trace_that_contradicts_itself_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+    (trace,) = generate(tiny_model(), [[1]], Sampling(max_new_tokens=3))
+    trace.save(tmp_path / "trace")
+    file = tmp_path / "trace" / "trace.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(ArtifactError, match="damaged trace"):
+        Trace.load(tmp_path / "trace")

@@ -64,9 +64,7 @@ def test_any_file_name_and_a_bare_backbone(tmp_path: Path) -> None:
     config = small_config(interpretable=False)
     model = init_model(config, 0)
     save_model(model, tmp_path)
-    bare = {
-        name.removeprefix("transformer."): x for name, x in load_file(tmp_path / "model.safetensors").items()
-    }
+    bare = {name.removeprefix("transformer."): x for name, x in load_file(tmp_path / "model.safetensors").items()}
     (tmp_path / "model.safetensors").unlink()
     save_file(bare, tmp_path / "weights.safetensors")
     assert _same(model, load_model(tmp_path))
@@ -190,9 +188,7 @@ def test_absent_backbone_is_cdlm_and_absent_interpretable_is_plain() -> None:
         ({"n_layers": "many"}, "num_layers"),
     ],
 )
-def test_wrong_configuration_names_what_clashes(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_wrong_configuration_names_what_clashes(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         _config(tmp_path, **changes)
 

@@ -1,5 +1,6 @@
 """Calibrated strengths, plans and edits, on a tiny real model."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from vitrail.steer import (
     relu_penalty,
     unit_directions,
 )
-from vitrail.steer.calibration import find_scales
+from vitrail.steer.calibration import Scale, find_scales
 from vitrail.steer.probe import make_probe
 
 V, D, BLOCK, LENGTH, C, M = 41, 12, 5, 30, 7, 11
@@ -210,3 +211,14 @@ def test_predicted_is_measured_effect_of_a_known_edit(seed: int, concept_id: int
     torch.testing.assert_close(predicted, measured, atol=1e-10, rtol=0)
     torch.testing.assert_close(edited, measured, atol=1e-10, rtol=0)
     assert predicted.abs().max() > 1e-6
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"layer": 4}, {"layer": -1}, {"probe": ((V,),)}, {"known": {C: Scale(scale=1, change=1)}}],
+)
+def test_calibration_of_another_model_is_refused(changes: dict[str, object]) -> None:
+    """A layer beyond the last one was taken silently, and nothing was injected."""
+    wrong = replace(tiny_calibration(), **changes)  # type: ignore[arg-type]
+    with pytest.raises(ArtifactError, match="calibrate it again"):
+        plan_steering(tiny_model(), parse_steers("#1=+1"), library(), wrong)

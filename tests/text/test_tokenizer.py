@@ -89,3 +89,9 @@ def test_damaged_file_is_one_line(tokenizer: Tokenizer, tmp_path: Path) -> None:
     file.write_text(json.dumps(values))
     with pytest.raises(ArtifactError, match=r"lacks the control token <\|mask\|>"):
         Tokenizer.load(tmp_path)
+
+
+def test_half_a_character_is_one_line(tokenizer: Tokenizer) -> None:
+    """Bytes that are not UTF-8 come from the command line as lone surrogates; they gave a TypeError."""
+    with pytest.raises(ConfigError, match="not valid Unicode"):
+        tokenizer.encode("caf\udce9")

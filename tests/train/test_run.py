@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
@@ -37,7 +36,8 @@ def _chunk(row: int, theme: int, rng: np.random.Generator) -> Chunk:
     word = list(THEMES.values())[theme].split()[0]
     start = text.find(word)
     spans = ((start, start + len(word)),) if start >= 0 else ()
-    document, split = f"{row // 3:04}", cast(Split, "heldout" if row // 3 % 5 == 0 else "train")
+    document = f"{row // 3:04}"
+    split: Split = "heldout" if row // 3 % 5 == 0 else "train"
     return Chunk(
         row=row,
         chunk_id=f"{document}:{row % 3}",
@@ -77,7 +77,7 @@ def packed_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _settings(steering: bool = False) -> TrainSettings:
     return TrainSettings(
-        model=ModelSettings(width=16, num_layers=2, num_heads=2, block=8, discovered_rank=4),
+        model=ModelSettings(width=16, num_layers=2, num_heads=2, block=8, discovered_rank=4, intermediate_size=32),
         total_tokens=6 * 4 * 64,
         batch_size=4,
         precision="fp32",

@@ -90,10 +90,24 @@ def disk_full_is_clear(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        if error.errno not in _DISK_FULL:
+    except Exception as error:
+        if not is_disk_full(error):
             raise
         raise RunFailed(f"{path}: the disk is full; free some space and run again, finished work is kept") from error
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Whether a fault means that the disk, or the user's share of it, is full.
+
+    Args:
+        error: the system's own, or that of a library which only quotes it (FAISS, safetensors).
+
+    Returns:
+        true for "no space left" and "quota exceeded".
+    """
+    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+        return True
+    return any(os.strerror(code) in str(error) for code in _DISK_FULL)
 
 
 def file_sha256(path: Path) -> str:

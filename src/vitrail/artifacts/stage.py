@@ -21,7 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from vitrail.artifacts.files import disk_full_is_clear, file_sha256, sync_dir, sync_file, write_json
+from vitrail.artifacts.files import disk_full_is_clear, file_sha256, is_disk_full, sync_dir, sync_file, write_json
 from vitrail.artifacts.manifest import (
     FORMAT_VERSION,
     MANIFEST_NAME,
@@ -68,7 +68,7 @@ class Stage:
         Raises:
             ArtifactError: an input is not an artifact, or `out` holds something that must not be replaced.
         """
-        self.out = Path(os.path.abspath(out))  # noqa: PTH100 - a link given as `out` stays a link
+        self.out = out.resolve()  # behind a link: the link stays, and paths to inputs count from the true place
         self.kind = kind
         self._settings: dict[str, Any] = dict(settings)
         self._inputs = {name: Path(path).resolve() for name, path in sorted(inputs.items())}
@@ -98,6 +98,7 @@ class Stage:
             the places to write to.
 
         Raises:
+            ArtifactError: the place cannot be written to.
             RunFailed: the disk is full, or another process is writing the same artifact.
         """
         started = time.monotonic()
@@ -106,7 +107,7 @@ class Stage:
         with disk_full_is_clear(self.out), _locked(hidden):
             try:
                 _empty(hidden)
-                work.mkdir(parents=True, exist_ok=True)
+                work.mkdir(exist_ok=True)
                 writing = Writing(dir=hidden, work=work)
                 yield writing
                 manifest = self._describe(writing)
@@ -116,6 +117,8 @@ class Stage:
                 self._found = manifest
             except BaseException:
                 shutil.rmtree(hidden, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    work.rmdir()  # only if nothing in it is worth keeping
                 raise
         for scratch in self.out.parent.glob(f".{self.out.name}.work-*"):
             shutil.rmtree(scratch, ignore_errors=True)
@@ -176,16 +179,30 @@ def _replaceable(out: Path, kind: str) -> Manifest | None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        if is_disk_full(error):
+            raise
+        raise ArtifactError(f"{folder.parent}: cannot be written to ({error.strerror}); name another place") from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RunFailed(f"{folder}: another process is writing this artifact; wait for it or stop it") from error
+        if not _is_at(handle, folder):  # a writer that finishes renames the folder, and the lock goes with it
+            raise RunFailed(f"{folder}: another process finished this artifact just now; run again")
         yield
     finally:
         os.close(handle)
+
+
+def _is_at(handle: int, folder: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), folder.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _empty(folder: Path) -> None:
@@ -202,7 +219,7 @@ def _provenance(wall_s: float) -> dict[str, Any]:
         "wall_s": round(wall_s, 3),
         "host": platform.node(),
         "platform": platform.platform(),
-        "arguments": sys.argv,
+        "arguments": [word.encode("utf-8", "replace").decode() for word in sys.argv],
         "versions": {"python": platform.python_version(), **_versions()},
     }
 

@@ -108,10 +108,10 @@ class ConceptLibrary:
             raise ConceptNotFound(f"no {head} concept {concept_id}; the library has {count} of them") from None
 
     def find(self, name: str, head: str = "known") -> Card:
-        """One card by name, whatever its case.
+        """One card by name, whatever its case, or by number.
 
         Args:
-            name: the whole name.
+            name: the whole name, or `#ID`.
             head: "known" or "discovered".
 
         Returns:
@@ -120,6 +120,8 @@ class ConceptLibrary:
         Raises:
             ConceptNotFound: no such name; the nearest ones are suggested.
         """
+        if name[:1] == "#" and name[1:].isdecimal():
+            return self.card(head, int(name[1:]))
         names = self._names(head)
         card = names.get(_folded(name))
         if card is None:
@@ -169,8 +171,10 @@ class ConceptLibrary:
         if not file.is_file():
             raise ArtifactError(f"{file}: no concept library there; build an atlas first (vitrail atlas build)")
         try:
-            rows = pq.read_table(file, schema=SCHEMA).to_pylist()
-            return cls([_card(row) for row in rows])
+            with pq.ParquetFile(file) as stored:
+                _require_columns(stored.schema_arrow)
+                table = stored.read(SCHEMA.names).cast(SCHEMA)
+            return cls([_card(row) for row in table.to_pylist()])
         except (pa.ArrowException, OSError, ValueError, TypeError) as error:
             problem = " ".join(str(error).split())
             raise ArtifactError(f"{file}: not a concept library ({problem}); build the atlas again") from error
@@ -187,7 +191,18 @@ class ConceptLibrary:
         return f"; did you mean {' or '.join(related)}?" if related else "; `vitrail atlas search` lists them"
 
 
+def _require_columns(schema: pa.Schema) -> None:
+    missing = [name for name in SCHEMA.names if name not in schema.names]
+    if missing:
+        raise ValueError(f"no column '{missing[0]}'")
+
+
 def _card(row: Mapping[str, Any]) -> Card:
+    empty = [key for key, value in row.items() if value is None and key not in ("words", "lift", "path")]
+    if empty:
+        raise ValueError(f"a card without '{empty[0]}'")
+    if row["head"] not in ("known", "discovered"):
+        raise ValueError(f"unknown head '{row['head']}'")
     lists = {key: tuple(row[key] or ()) for key in ("words", "lift", "path")}
     return Card(**{**row, **lists})
 

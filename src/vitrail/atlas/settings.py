@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from vitrail.corpus import DEFAULT_MAX_CHARS, DEFAULT_MAX_TOKENS
-from vitrail.settings import Settings
+from vitrail.settings import Seed, Settings
 
 
 class AtlasSettings(Settings):
@@ -25,5 +25,5 @@ class AtlasSettings(Settings):
     """Share of chunks a concept may not pass: broader ones say little."""
     max_labels: int = Field(default=8, ge=1)
     """Labels a chunk can carry."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of clustering and of the co-occurrence factorisation."""

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.atlas import AtlasSettings, Card, ConceptLibrary, annotate_corpus, build_atlas
-from vitrail.cli.output import Json, Overrides, described, emit, parse_overrides, working
+from vitrail.cli.output import Count, Json, Overrides, described, emit, parse_overrides, working
 
 
 def build(corpus: Path, *overrides: Overrides, out: Path, json: Json = False) -> None:
@@ -40,7 +40,7 @@ def annotate(corpus: Path, *, atlas: Path, out: Path, json: Json = False) -> Non
     emit({"id": manifest.id, "counts": manifest.counts}, json, described(out, manifest.counts))
 
 
-def search(library: Path, query: str, *, limit: int = 10, json: Json = False) -> None:
+def search(library: Path, query: str, *, limit: Count = 10, json: Json = False) -> None:
     """Find concepts by words of their name, description or characteristic words.
 
     Example: `vitrail atlas search runs/atlas "trade"`

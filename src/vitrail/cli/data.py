@@ -12,7 +12,7 @@ from vitrail.packed import PackSettings, pack_corpus
 from vitrail.text import Tokenizer, train_tokenizer
 
 
-def import_corpus(*sources: Path, out: Path, json: Json = False) -> None:
+def import_corpus(*sources: Path, out: Path, text_field: str = "text", min_chars: int = 1, json: Json = False) -> None:
     """Read text files, folders, JSONL (.gz, .zst) and Parquet into a corpus.
 
     Example: `vitrail corpus import texts/ more.jsonl.gz --out runs/corpus`
@@ -22,10 +22,13 @@ def import_corpus(*sources: Path, out: Path, json: Json = False) -> None:
     Args:
         sources: files and folders.
         out: directory to make.
+        text_field: field (JSONL) or column (Parquet) that holds the text.
+        min_chars: documents with fewer visible characters are skipped.
         json: print one JSON object.
     """
+    settings = CorpusSettings.parse({"text_field": text_field, "min_chars": min_chars}, where="flags")
     with working("reading documents"):
-        manifest = import_documents(sources or None, out, CorpusSettings())
+        manifest = import_documents(sources or None, out, settings)
     emit({"id": manifest.id, "counts": manifest.counts}, json, described(out, manifest.counts))
 
 

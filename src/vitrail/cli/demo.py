@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from vitrail.cli.output import Json, emit
+from vitrail.cli.output import Json, SeedFlag, emit
 from vitrail.demo import run_tour
 
 
@@ -14,7 +14,7 @@ def demo(
     out: Path = Path("runs/demo"),
     minutes: Annotated[float, Parameter(validator=validators.Number(gte=0.1, lte=100_000))] = 8.0,
     corpus: Path | None = None,
-    seed: int = 0,
+    seed: SeedFlag = 0,
     serve: bool = True,
     json: Json = False,
 ) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from vitrail.api import load
-from vitrail.cli.output import Json, Overrides, described, emit, parse_overrides, working
+from vitrail.cli.output import Count, Json, Overrides, described, emit, parse_overrides, working
 from vitrail.explain import Index, IndexSettings, build_index
 
 
@@ -26,7 +26,7 @@ def build(model: Path, annotated: Path, *overrides: Overrides, packed: Path, out
     emit({"id": manifest.id, "counts": manifest.counts}, json, described(out, manifest.counts))
 
 
-def query(model: Path, text: str, *, index: Path, limit: int = 5, json: Json = False) -> None:
+def query(model: Path, text: str, *, index: Path, limit: Count = 5, json: Json = False) -> None:
     """Find training passages that resemble a text, as the model reads it.
 
     Example: `vitrail index query runs/demo/model "exports of crude oil" --index runs/demo/index`

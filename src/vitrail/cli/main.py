@@ -4,52 +4,76 @@ Exit codes: 0 done, 1 failed, 2 bad input, 130 interrupted. A user's mistake get
 adds the traceback. Commands are named by string, so that `vitrail --help` loads no tensor library.
 """
 
+import ast
+import io
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 
 from cyclopts import App, CycloptsError
 from rich.console import Console
 
 from vitrail.errors import VitrailError
 
-app = App(
-    name="vitrail",
-    help="Language models whose every word is a sum of named concepts. Start with: `vitrail demo`",
-    version=version("vitrail"),
-    help_format="markdown",
-)
+INTERRUPTED = 130
 
 _COMMANDS = {
-    "vitrail.cli.demo:demo": "The whole path on this machine, with a report: `vitrail demo`",
-    "vitrail.cli.data:pack": "Token shards with aligned labels: `vitrail pack ANNOTATED --out DIR`",
-    "vitrail.cli.data:info": "What a directory holds and what it was made from: `vitrail info runs/demo/model`",
-    "vitrail.cli.model:train": "Train or continue a model: `vitrail train configs/small.yaml --packed DIR --out DIR`",
-    "vitrail.cli.model:generate": 'Continue a prompt: `vitrail generate MODEL "The economy" --steer "exports=+1.0"`',
-    "vitrail.cli.model:explain": "Inputs, concepts, training passages: `vitrail explain MODEL PROMPT --index DIR`",
-    "vitrail.cli.model:metrics": "Held-out figures of a model: `vitrail metrics MODEL PACKED`",
+    "demo": "vitrail.cli.demo:demo",
+    "pack": "vitrail.cli.data:pack",
+    "train": "vitrail.cli.model:train",
+    "generate": "vitrail.cli.model:generate",
+    "explain": "vitrail.cli.model:explain",
+    "metrics": "vitrail.cli.model:metrics",
+    "info": "vitrail.cli.data:info",
+    "corpus import": "vitrail.cli.data:import_corpus",
+    "atlas build": "vitrail.cli.atlas:build",
+    "atlas annotate": "vitrail.cli.atlas:annotate",
+    "atlas search": "vitrail.cli.atlas:search",
+    "atlas show": "vitrail.cli.atlas:show",
+    "index build": "vitrail.cli.index:build",
+    "index query": "vitrail.cli.index:query",
+    "steer calibrate": "vitrail.cli.model:calibrate",
 }
-for _target, _help in _COMMANDS.items():
-    app.command(_target, help=_help)
+_GROUPS = {
+    "corpus": "Raw text in: `vitrail corpus import texts/ --out runs/corpus`",
+    "atlas": "Concept libraries: `vitrail atlas build runs/corpus --out runs/atlas`",
+    "index": "Training passages by meaning: `vitrail index query MODEL TEXT --index DIR`",
+    "steer": "Strengths in calibrated units: `vitrail steer calibrate MODEL --packed DIR`",
+}
 
-_corpus = App(name="corpus", help="Raw text in: `vitrail corpus import texts/ --out runs/corpus`")
-_corpus.command("vitrail.cli.data:import_corpus", name="import")
-_atlas = App(name="atlas", help="Concept libraries: `vitrail atlas build runs/corpus --out runs/atlas`")
-_atlas.command("vitrail.cli.atlas:build")
-_atlas.command("vitrail.cli.atlas:annotate")
-_atlas.command("vitrail.cli.atlas:search")
-_atlas.command("vitrail.cli.atlas:show")
-_index = App(name="index", help="Training passages by meaning: `vitrail index query MODEL TEXT --index DIR`")
-_index.command("vitrail.cli.index:build")
-_index.command("vitrail.cli.index:query")
-_steer = App(name="steer", help="Strengths in calibrated units: `vitrail steer calibrate MODEL --packed DIR`")
-_steer.command("vitrail.cli.model:calibrate")
-for _group in (_corpus, _atlas, _index, _steer):
-    app.command(_group)
 
-INTERRUPTED = 130
+def _docstring(target: str) -> str:
+    """What a command's docstring says before its arguments, read from the source: nothing is imported."""
+    module, function = target.split(":")
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    (node,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function)
+    return (ast.get_docstring(node) or "").partition("\nArgs:")[0].strip()
+
+
+def _build_app() -> App:
+    app = App(
+        name="vitrail",
+        help="Language models whose every word is a sum of named concepts. Start with: `vitrail demo`",
+        version=version("vitrail"),
+        help_format="markdown",
+    )
+    groups = {name: App(name=name, help=text) for name, text in _GROUPS.items()}
+    for words, target in _COMMANDS.items():
+        group, _, name = words.rpartition(" ")
+        (groups[group] if group else app).command(target, name=name, help=_docstring(target))
+    for sub_app in groups.values():
+        app.command(sub_app)
+    return app
+
+
+app = _build_app()
 
 
 def settle_environment() -> None:
@@ -76,6 +100,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         SystemExit: always: 0 done, 1 failed, 2 bad input, 130 interrupted.
     """
     settle_environment()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a sign shows its number
     words = list(sys.argv[1:] if argv is None else argv)
     is_debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
@@ -91,16 +117,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         _say("interrupted; run the same command again to go on from what is done", is_debug)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        sys.stdout = None  # the reader left; Python would flush into nothing
-        sys.exit(1)
+        sys.exit(1)  # the reader left, as `head` does
     sys.exit(0)
 
 
 def _say(message: str, is_debug: bool) -> None:
     if is_debug:
         traceback.print_exc()
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]vitrail:[/bold red] {_escaped(message)}")
-
-
-def _escaped(message: str) -> str:
-    return message.replace("[", r"\[")
+    line = message.replace("\n", " ").replace("[", r"\[")
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]vitrail:[/bold red] {line}")

@@ -10,18 +10,21 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from vitrail.api import Generation, LoadedModel, load
+from vitrail.api import LoadedModel, load
 from vitrail.cli.output import (
+    Count,
     Device,
     Dtype,
     Json,
     Overrides,
+    SeedFlag,
     described,
     emit,
     parse_overrides,
     progress_console,
     working,
 )
+from vitrail.errors import ConfigError
 from vitrail.generate import Commit, Trace
 from vitrail.metrics import measure_model
 from vitrail.packed import PackedCorpus
@@ -41,7 +44,7 @@ def train(
 ) -> None:
     """Train a model, or continue one.
 
-    Example: `vitrail train configs/small.yaml --packed runs/packed --out runs/model --optim.muon_rate 0.02`
+    Example: `vitrail train configs/train.yaml --packed runs/packed --out runs/model --optim.matrix_rate 0.02`
 
     An interrupted run goes on where it was and ends with the same weights as one that was not.
 
@@ -70,7 +73,7 @@ def generate(
     top_p: float = 1.0,
     tokens_per_step: int = 1,
     repetition_penalty: float = 1.0,
-    seed: int = 0,
+    seed: SeedFlag = 0,
     save: Path | None = None,
     device: Device = "auto",
     dtype: Dtype = "float32",
@@ -121,7 +124,7 @@ def explain(
     steer: Steering = "",
     max_new_tokens: int = 64,
     temperature: float = 0.0,
-    seed: int = 0,
+    seed: SeedFlag = 0,
     device: Device = "auto",
     dtype: Dtype = "float32",
     json: Json = False,
@@ -143,8 +146,10 @@ def explain(
         json: print one JSON object.
     """
     loaded = load(model, device=device, dtype=dtype)
-    if Path(prompt).is_dir():
-        answer = Generation(loaded, Trace.load(Path(prompt)))
+    if _is_folder(prompt):
+        if steer:
+            raise ConfigError(f"--steer {steer}: {prompt} is a trace, steered as it was when it was generated")
+        answer = loaded.answer(Trace.load(Path(prompt)))
     else:
         answer = loaded.generate(prompt, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, steer=steer)
     why = answer.explain(index)
@@ -154,7 +159,15 @@ def explain(
         why.render(Console(highlight=False))
 
 
-def metrics(model: Path, packed: Path, *, sequences: int = 64, seed: int = 0, json: Json = False) -> None:
+def _is_folder(prompt: str) -> bool:
+    """Whether a prompt is the path of a trace; an empty or a long text is no path to any system."""
+    try:
+        return bool(prompt) and Path(prompt).is_dir()
+    except OSError:
+        return False
+
+
+def metrics(model: Path, packed: Path, *, sequences: Count = 64, seed: SeedFlag = 0, json: Json = False) -> None:
     """Measure a model on held-out text: likelihood, contribution, deletion, independence.
 
     Example: `vitrail metrics runs/demo/model runs/demo/packed --json`
@@ -167,7 +180,9 @@ def metrics(model: Path, packed: Path, *, sequences: int = 64, seed: int = 0, js
         json: print one JSON object.
     """
     with working("measuring"):
-        result = measure_model(load(model).network, PackedCorpus.open(packed), num_sequences=sequences, seed=seed)
+        result = measure_model(
+            load(model, device="cpu").network, PackedCorpus.open(packed), num_sequences=sequences, seed=seed
+        )
     emit(result, json, "\n".join(f"{name}: {value}" for name, value in result.items()))
 
 
@@ -177,7 +192,7 @@ def calibrate(
     packed: Path,
     layer: int | None = None,
     target: float = 8.0,
-    seed: int = 0,
+    seed: SeedFlag = 0,
     json: Json = False,
 ) -> None:
     """Find each concept's strength 1.0 on held-out text, and store it with the model.

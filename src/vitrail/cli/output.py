@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 from rich.console import Console
 
+from vitrail.artifacts import disk_full_is_clear
 from vitrail.errors import ConfigError
+from vitrail.settings import MAX_SEED
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="print one JSON object on stdout")]
 Device = Annotated[str, Parameter(help="auto, cpu, cuda or mps")]
 Dtype = Annotated[str, Parameter(help="float32, bfloat16 or float64")]
+Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
+SeedFlag = Annotated[int, Parameter(validator=validators.Number(gte=0, lte=MAX_SEED))]
 Overrides = Annotated[str, Parameter(allow_leading_hyphen=True, show=False, help="any setting: --group.field value")]
 
 progress_console = Console(stderr=True, highlight=False)
@@ -28,12 +32,23 @@ def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
         result: plain values; becomes the JSON object.
         as_json: JSON instead of text.
         text: the readable form.
+
+    Raises:
+        BrokenPipeError: the reader left.
+        RunFailed: standard output goes to a full disk.
     """
+    if sys.stdout is None:  # closed by the caller, who wants no answer
+        return
+    is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     if as_json:
-        json_format.dump(result, sys.stdout, indent=2, ensure_ascii=False)
-        sys.stdout.write("\n")
-    else:
-        sys.stdout.write(text.rstrip("\n") + "\n")
+        text = json_format.dumps(result, indent=2, ensure_ascii=not is_unicode, allow_nan=False)
+    with disk_full_is_clear(Path("standard output")):
+        try:
+            sys.stdout.write(text.rstrip("\n") + "\n")
+            sys.stdout.flush()
+        except OSError:
+            sys.stdout = None  # or Python writes again what is left, when it ends
+            raise
 
 
 def parse_overrides(words: Sequence[str]) -> dict[str, Any]:

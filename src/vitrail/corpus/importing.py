@@ -9,7 +9,7 @@ from pydantic import Field
 from vitrail.artifacts import Manifest, Stage, file_sha256, read_manifest, write_json
 from vitrail.corpus.document import Document
 from vitrail.corpus.embedded import embedded_documents, embedded_version
-from vitrail.corpus.readers import RawFile, Skipped, find_files, read_file
+from vitrail.corpus.readers import RawFile, Skipped, find_files, read_file, unreadable
 from vitrail.corpus.store import KIND, write_documents
 from vitrail.errors import CorpusError
 from vitrail.settings import Settings
@@ -46,16 +46,17 @@ def import_corpus(sources: Sequence[Path] | None, out: Path, settings: CorpusSet
         skipped_records.
 
     Raises:
-        CorpusError: a source is missing or torn, or nothing readable was found.
+        CorpusError: a source is missing or torn, or holds `out`, or nothing readable was found.
         ArtifactError: `out` holds something else.
         RunFailed: the disk is full.
     """
-    files = [] if sources is None else find_files(sources)
+    _refuse_own_output(sources or (), out)
+    skipped = Skipped()
+    files = [] if sources is None else find_files(sources, skipped)
     origin = embedded_version() if sources is None else _content_of(files)
     stage = Stage(out, KIND, {**settings.model_dump(), "origin": origin}, {})
     if stage.is_done:
         return read_manifest(out, KIND)
-    skipped = Skipped()
     documents = embedded_documents() if sources is None else _read_all(files, settings, skipped)
     with stage.write() as writing:
         write_documents(_long_enough(documents, settings, skipped), _num_buckets(files), writing)
@@ -67,6 +68,14 @@ def import_corpus(sources: Sequence[Path] | None, out: Path, settings: CorpusSet
         writing.counts["skipped_records"] = sum(row["count"] for row in rows if row["file"] not in whole)
         write_json(writing.dir / "skipped.json", rows)
     return read_manifest(out, KIND)
+
+
+def _refuse_own_output(sources: Sequence[Path], out: Path) -> None:
+    for source in sources:
+        if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
+            raise CorpusError(
+                f"{out}: lies inside the source {source}, so a second run would read it as text; name another place"
+            )
 
 
 def _read_all(files: Sequence[RawFile], settings: CorpusSettings, skipped: Skipped) -> Iterator[Document]:
@@ -89,9 +98,16 @@ def _files_used(rows: Sequence[dict[str, object]]) -> set[object]:
 def _content_of(files: Sequence[RawFile]) -> str:
     """Hash of names and bytes: equal input is recognised wherever it lies and in whatever order it comes."""
     digest = hashlib.sha256()
-    for name, content in sorted((file.name, file_sha256(file.path)) for file in files):
+    for name, content in sorted((file.name, _hash_of(file)) for file in files):
         digest.update(f"{name}\0{content}\n".encode())
     return "files sha256 " + digest.hexdigest()
+
+
+def _hash_of(file: RawFile) -> str:
+    try:
+        return file_sha256(file.path)
+    except OSError as error:
+        raise unreadable(file.path, error) from error
 
 
 def _num_buckets(files: Sequence[RawFile]) -> int:

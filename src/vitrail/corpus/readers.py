@@ -8,6 +8,7 @@ cannot be known.
 import gzip
 import io
 import json
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -56,31 +57,50 @@ class Skipped:
         return [{"file": name, "reason": reason, "count": n} for (name, reason), n in sorted(self.counts.items())]
 
 
-def find_files(sources: Sequence[Path]) -> list[RawFile]:
+def find_files(sources: Sequence[Path], skipped: Skipped) -> list[RawFile]:
     """All files below the given files and folders, in an order that does not depend on theirs.
 
     Args:
-        sources: files or folders; hidden entries of folders are left out.
+        sources: files or folders; hidden entries of folders are left out, links to folders not followed.
+        skipped: where to count entries of folders that are no readable files.
 
     Returns:
-        files, ordered by name.
+        files, ordered by name; a file that is met twice is there once.
 
     Raises:
         CorpusError: a source does not exist.
     """
     found: dict[Path, RawFile] = {}
-    for source in sources:
-        place = source.resolve()
+    for place in sorted({_place(source) for source in sources}):  # a folder comes before what lies in it
         if place.is_dir():
-            for path in sorted(place.rglob("*")):
-                parts = path.relative_to(place).parts
-                if path.is_file() and not any(part.startswith(".") for part in parts):
-                    found.setdefault(path, RawFile(path, "/".join((place.name, *parts)), is_named=False))
+            for file in _files_below(place, skipped):
+                found.setdefault(file.path.resolve(), file)
         elif place.is_file():
-            found[place] = RawFile(place, place.name, is_named=True)
+            found[place.resolve()] = RawFile(place, _valid(place.name), is_named=True)
         else:
-            raise CorpusError(f"{source}: no such file or folder; name text, JSONL or Parquet files")
+            raise CorpusError(f"{place}: no such file or folder; name text, JSONL or Parquet files")
     return sorted(found.values(), key=lambda file: (file.name, file.path))
+
+
+def _place(source: Path) -> Path:
+    """Absolute, but a link keeps its own name: its ending tells the format (caches link to nameless blobs)."""
+    return source.resolve() if source.name in ("", "..") else source.parent.resolve() / source.name
+
+
+def _files_below(folder: Path, skipped: Skipped) -> Iterator[RawFile]:
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if any(part.startswith(".") for part in parts):
+            continue
+        name = _valid("/".join((folder.name, *parts)))
+        if not os.access(path, os.R_OK):
+            skipped.add(name, "no permission to read it, or a broken link")
+        elif path.is_file():
+            yield RawFile(path, name, is_named=False)
+        elif not path.is_dir():
+            skipped.add(name, "not a regular file")
+        elif path.is_symlink():
+            skipped.add(name, "link to a folder; name the folder itself")
 
 
 def read_file(file: RawFile, text_field: str, skipped: Skipped) -> Iterator[Document]:
@@ -95,7 +115,8 @@ def read_file(file: RawFile, text_field: str, skipped: Skipped) -> Iterator[Docu
         documents.
 
     Raises:
-        CorpusError: a torn or damaged `.gz`, `.zst` or Parquet file, or a Parquet file without the column.
+        CorpusError: a torn or damaged `.gz`, `.zst` or Parquet file, a Parquet file without the column, or a
+            fault of the disk.
     """
     name = file.path.name.lower()
     if name.endswith(_JSONL_SUFFIXES):
@@ -107,12 +128,28 @@ def read_file(file: RawFile, text_field: str, skipped: Skipped) -> Iterator[Docu
     else:
         skipped.add(file.name, "not a text, JSONL or Parquet file")
         return
-    for record in records:
-        document = _document(record, file, text_field)
-        if document is None:
-            skipped.add(file.name, f"record without text in '{text_field}'")
-        else:
-            yield document
+    try:
+        for record in records:
+            document = _document(record, file, text_field)
+            if document is None:
+                skipped.add(file.name, f"record without text in '{text_field}'")
+            else:
+                yield document
+    except OSError as error:
+        raise unreadable(file.path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> CorpusError:
+    """What to say where the system refuses to read a file.
+
+    Args:
+        path: the file.
+        error: what the system said.
+
+    Returns:
+        the error to raise.
+    """
+    return CorpusError(f"{path}: cannot be read ({error.strerror}); mend that or leave it out")
 
 
 def _text_record(file: RawFile, text_field: str, skipped: Skipped) -> Iterator[dict[str, Any]]:
@@ -132,7 +169,7 @@ def _jsonl_records(file: RawFile, skipped: Skipped) -> Iterator[dict[str, Any]]:
             continue
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter: a thousand brackets one inside the other
             skipped.add(file.name, "line that is not JSON in UTF-8")
             continue
         if isinstance(record, dict):
@@ -180,10 +217,20 @@ def _parquet_records(file: RawFile, text_field: str) -> Iterator[dict[str, Any]]
             if text_field not in names:
                 raise CorpusError(f"{file.path}: no column '{text_field}', found {', '.join(names)}; set text_field")
             for batch in table.iter_batches(batch_size=1_000):
-                yield from batch.to_pylist()
-    except (OSError, pa.ArrowException) as error:
+                yield from _times_as_text(batch).to_pylist()
+    except (OSError, pa.ArrowException, ValueError, OverflowError) as error:  # ValueError: text that is not UTF-8
         problem = str(error).split("\n")[0]
         raise CorpusError(f"{file.path}: corrupt Parquet file ({problem}); fetch it again or leave it out") from error
+
+
+def _times_as_text(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Dates and times as text, for Python's own have no nanoseconds and few centuries."""
+    columns = [column.cast(pa.string()) if _is_time(column.type) else column for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind))
 
 
 def _document(record: dict[str, Any], file: RawFile, text_field: str) -> Document | None:

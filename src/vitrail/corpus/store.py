@@ -89,7 +89,9 @@ def write_documents(documents: Iterable[Document], num_buckets: int, writing: Wr
         num_buckets: into how many parts to scatter them for sorting; does not change the result.
         writing: where the parts go (`documents/part-*.parquet`) and where they are counted.
     """
-    buckets = [writing.work / f"bucket-{number:04d}.jsonl" for number in range(num_buckets)]
+    scattered = writing.dir / "scattered"
+    scattered.mkdir()
+    buckets = [scattered / f"bucket-{number:04d}.jsonl" for number in range(num_buckets)]
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(path.open("w", encoding="utf-8")) for path in buckets]
         for document in documents:
@@ -101,6 +103,7 @@ def write_documents(documents: Iterable[Document], num_buckets: int, writing: Wr
         for path in buckets:
             _sort_bucket(path, parts, counts)
             path.unlink()
+    scattered.rmdir()
     writing.counts.update(counts)
 
 

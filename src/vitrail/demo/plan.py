@@ -1,11 +1,10 @@
 """One dial, `minutes`, sets everything a demo does: model, data and concept library grow together.
 
 A small model gets a small library: concepts below about one percent of the chunks are hardly learnt in a
-few minutes. Token budgets follow from the measured speed of each size on two idle cores.
+few minutes. The model and its token budget follow from the time that is left for training.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from vitrail.atlas import AtlasSettings
 from vitrail.demo.places import STAGES
@@ -13,37 +12,37 @@ from vitrail.eval import SteeringSettings as BenchSettings
 from vitrail.explain import IndexSettings
 from vitrail.packed import PackSettings
 from vitrail.settings import Settings
-from vitrail.train import HeldoutSettings, ModelSettings, SteeringSettings, TrainSettings
+from vitrail.train import TrainSettings, phases_for
 
-BASE_SHARE, PHASE_SHARE = 0.70, 0.15
-"""Shares of the training time: the main run, the steering phase, and as much for its control."""
+LEAST_TRAINING_SHARE = 0.15
+"""A very short demo still trains for this share of its minutes, and takes longer in all."""
 
 
 @dataclass(frozen=True)
-class Size:
-    """A model with the library and the vocabulary that suit it.
+class Scale:
+    """The library and the effort of measuring that suit a demo of some length.
 
     Attributes:
         up_to_minutes: largest dial value it serves.
-        tokens_per_s: training speed on two idle cores.
-        fixed_s: seconds that everything except training takes.
+        vocab_size: of the tokenizer.
+        num_concepts: known concepts wanted.
+        measured_sequences: held-out sequences of each figure.
+        fixed_s: seconds that everything except training takes on two idle cores.
     """
 
     up_to_minutes: float
-    width: int
-    num_layers: int
-    num_heads: int
     vocab_size: int
     num_concepts: int
-    tokens_per_s: float
+    measured_sequences: int
     fixed_s: float
 
 
-SIZES = (
-    Size(2.0, 64, 2, 2, 1024, 32, 30_000.0, 60.0),
-    Size(20.0, 128, 4, 4, 2048, 128, 12_000.0, 230.0),
-    Size(240.0, 256, 6, 8, 4096, 256, 3_300.0, 420.0),
-    Size(float("inf"), 384, 8, 8, 8192, 512, 1_300.0, 900.0),
+TOY = Scale(2.0, 1024, 32, 16, 60.0)
+SCALES = (
+    TOY,
+    Scale(20.0, 2048, 128, 64, 210.0),
+    Scale(240.0, 2048, 256, 96, 400.0),
+    Scale(float("inf"), 8192, 512, 128, 900.0),
 )
 
 
@@ -56,8 +55,8 @@ class DemoPlan(Settings):
     vocab_size: int
     pack: PackSettings
     base: TrainSettings
-    steered: TrainSettings
     control: TrainSettings
+    steered: TrainSettings
     index: IndexSettings
     bench: BenchSettings
     measured_sequences: int
@@ -74,36 +73,33 @@ def plan_demo(minutes: float, seed: int) -> DemoPlan:
     Returns:
         the plan; equal arguments give equal plans.
     """
-    size = next(size for size in SIZES if minutes <= size.up_to_minutes)
-    is_small = size is SIZES[0]
-    train_s = max(60 * minutes - size.fixed_s, 0.15 * 60 * minutes)
-    tokens = train_s * size.tokens_per_s
-    model = ModelSettings(width=size.width, num_layers=size.num_layers, num_heads=size.num_heads)
-    shared: dict[str, Any] = {"model": model, "seed": seed, "heldout": HeldoutSettings(every_steps=200)}
-    base = TrainSettings(**shared, total_tokens=int(BASE_SHARE * tokens))
-    phase = {**shared, "total_tokens": int(PHASE_SHARE * tokens)}
+    scale = next(scale for scale in SCALES if minutes <= scale.up_to_minutes)
+    train_s = max(60 * minutes - scale.fixed_s, LEAST_TRAINING_SHARE * 60 * minutes)
+    phases = phases_for(train_s, seed)
     return DemoPlan(
         minutes=minutes,
         seed=seed,
-        atlas=AtlasSettings(
-            num_concepts=size.num_concepts,
-            seed=seed,
-            **({"max_chunks": 6000, "max_tags": 4000} if is_small else {}),
-        ),
-        vocab_size=size.vocab_size,
+        atlas=_atlas(scale, seed),
+        vocab_size=scale.vocab_size,
         pack=PackSettings(long_chunks="drop"),
-        base=base,
-        steered=TrainSettings(**phase, steering=SteeringSettings()),
-        control=TrainSettings(**phase),
+        base=phases.main,
+        control=phases.control,
+        steered=phases.steering,
         index=IndexSettings(seed=seed),
-        bench=_bench(seed, is_small),
-        measured_sequences=16 if is_small else 64,
-        expected_s=_expected_s(size.fixed_s, train_s),
+        bench=_bench(scale, seed),
+        measured_sequences=scale.measured_sequences,
+        expected_s=_expected_s(scale.fixed_s, train_s),
     )
 
 
-def _bench(seed: int, is_small: bool) -> BenchSettings:
-    if not is_small:
+def _atlas(scale: Scale, seed: int) -> AtlasSettings:
+    if scale is TOY:
+        return AtlasSettings(num_concepts=scale.num_concepts, max_chunks=6000, max_tags=4000, seed=seed)
+    return AtlasSettings(num_concepts=scale.num_concepts, seed=seed)
+
+
+def _bench(scale: Scale, seed: int) -> BenchSettings:
+    if scale is not TOY:
         return BenchSettings(seed=seed)
     return BenchSettings(
         seed=seed,
@@ -125,9 +121,9 @@ def _expected_s(fixed_s: float, train_s: float) -> dict[str, float]:
         "annotated": 0.06,
         "tokenizer": 0.03,
         "packed": 0.03,
-        "base": BASE_SHARE,
-        "control": PHASE_SHARE,
-        "model": PHASE_SHARE,
+        "base": 0.72,
+        "control": 0.14,
+        "model": 0.14,
         "calibration": 0.06,
         "index": 0.10,
         "answers": 0.05,

@@ -38,7 +38,7 @@ from vitrail.eval.prompts import Item, carrying_items, draw_concepts, plain_item
 from vitrail.generate import Sampling
 from vitrail.metrics.intervals import Interval, plain
 from vitrail.model import ConceptLM
-from vitrail.settings import Settings
+from vitrail.settings import Seed, Settings
 from vitrail.steer import Calibration, Steer, SteerPlan, plan_steering
 
 HEADLINE = "after"
@@ -77,7 +77,7 @@ class SteeringSettings(Settings):
     new_tokens: Annotated[int, Field(ge=1)] = 48
     tokens_per_step: Annotated[int, Field(ge=1)] = 4
     temperature: Annotated[float, Field(ge=0)] = 0.8
-    seed: int = 0
+    seed: Seed = 0
 
 
 @dataclass(frozen=True)

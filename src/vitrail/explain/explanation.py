@@ -150,10 +150,11 @@ def chunk_spans(token_ids: Sequence[int], num_prompt: int, config: ModelConfig) 
 def _require_fit(config: ModelConfig, trace: Trace) -> None:
     if not trace.token_ids:
         raise ConfigError("the trace holds no generated token: nothing to explain")
-    largest = max(*trace.prompt_ids, *trace.token_ids, 0)
-    if largest >= config.vocab_size:
+    ids = {*trace.prompt_ids, trace.mask_id, *(token for commit in trace.commits for token in commit.tokens)}
+    if not 0 <= min(ids) <= max(ids) < config.vocab_size or trace.mask_id != config.mask_id:
         raise ConfigError(
-            f"the trace holds token id {largest}, the model has {config.vocab_size}: another model's trace"
+            f"the trace holds token ids {min(ids)} to {max(ids)} and mask id {trace.mask_id}, the model has "
+            f"{config.vocab_size} ids and mask id {config.mask_id}: another model's trace"
         )
 
 

@@ -34,7 +34,7 @@ from vitrail.explain.transducer import fit_transducer, save_transducer
 from vitrail.metrics import mean_interval
 from vitrail.model import ConceptLM, load_model
 from vitrail.packed import PackedCorpus
-from vitrail.settings import Settings
+from vitrail.settings import Seed, Settings
 
 SLAB_ROWS = 65_536
 SEQUENCES_PER_PASS = 32
@@ -59,7 +59,7 @@ class IndexSettings(Settings):
     recall_queries: Annotated[int, Field(ge=1)] = 500
     hidden_width: Annotated[int, Field(ge=1)] = 256
     min_rows_ivf: Annotated[int, Field(ge=1)] = 20_000
-    seed: int = 0
+    seed: Seed = 0
 
 
 def build_index(

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vitrail.model import ModelConfig
-from vitrail.settings import Settings
+from vitrail.settings import Seed, Settings
 
 Special = Literal["eoc", "eos"]
 
@@ -36,7 +36,7 @@ class Sampling(Settings):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     tokens_per_step: Annotated[int, Field(ge=1)] = 1
     repetition_penalty: Annotated[float, Field(gt=0)] = 1.0
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     stop_ids: tuple[int, ...] = ()
     allowed_specials: tuple[Special, ...] = ()
 

@@ -140,7 +140,9 @@ class Trace:
         try:
             record = _Record.model_validate(read_json(path / _JSON))
             tensors = load_file(path / _TENSORS)
-            return _rebuild(record, tensors)
+            trace = _rebuild(record, tensors)
+            _require_whole(trace)
+            return trace
         except (ValidationError, SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             raise ArtifactError(f"{path}: damaged trace ({reason}); generate it again") from error
@@ -222,6 +224,18 @@ def _rebuild(record: _Record, tensors: dict[str, Tensor]) -> Trace:
         mask_id=record.mask_id,
         model_id=record.model_id,
     )
+
+
+def _require_whole(trace: Trace) -> None:
+    """Raise ValueError where the parts of a record contradict each other."""
+    committed: dict[int, int] = {}
+    for commit in trace.commits:
+        if not all(len(trace.prompt_ids) <= pos < commit.row_length for pos in commit.positions):
+            raise ValueError(f"commit {commit.step} lies outside its row")
+        committed |= zip(commit.positions, commit.tokens, strict=True)
+    places = range(len(trace.prompt_ids), len(trace.prompt_ids) + len(trace.token_ids))
+    if [committed.get(pos) for pos in places] != list(trace.token_ids):
+        raise ValueError("its tokens are not those of its commits")
 
 
 def _flat(parts: Iterable[tuple[float, ...]]) -> Tensor:

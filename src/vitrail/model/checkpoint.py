@@ -152,9 +152,7 @@ def _merge_tied(tensors: dict[str, Tensor], directory: Path) -> None:
     if lm_head is None:
         return
     if not torch.equal(tensors.setdefault(_EMBEDDING, lm_head), lm_head):
-        raise CheckpointError(
-            f"{directory}: '{_LM_HEAD}' and '{_EMBEDDING}' differ, but weight_sharing makes them one"
-        )
+        raise CheckpointError(f"{directory}: '{_LM_HEAD}' and '{_EMBEDDING}' differ, but weight_sharing makes them one")
 
 
 def _check(tensors: dict[str, Tensor], model: ConceptLM, directory: Path) -> None:

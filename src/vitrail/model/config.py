@@ -184,9 +184,7 @@ class ModelConfig(Settings):
         except ConfigError as error:
             raise CheckpointError(str(error)) from error
         if config.interpretable and concept.get("concept_dim", config.width) != config.width:
-            raise CheckpointError(
-                f"{where}: concept_dim {concept['concept_dim']} must equal n_embd {config.width}"
-            )
+            raise CheckpointError(f"{where}: concept_dim {concept['concept_dim']} must equal n_embd {config.width}")
         return config
 
     def to_released(self) -> dict[str, Any]:
@@ -205,9 +203,7 @@ class ModelConfig(Settings):
         }
 
 
-def _warn_of_unknown(
-    raw: Mapping[str, Any], concept: Mapping[str, Any], concept_keys: set[str], where: str
-) -> None:
+def _warn_of_unknown(raw: Mapping[str, Any], concept: Mapping[str, Any], concept_keys: set[str], where: str) -> None:
     known = {*_RELEASED.values(), *_WITHOUT_EFFECT, *concept_keys}
     unknown = sorted({*raw, *concept} - known)
     if unknown:

@@ -173,9 +173,7 @@ class ConceptHead(nn.Module):
     def _sum(self, query: Tensor, top_k: int | None) -> tuple[Tensor, Tensor, Tensor]:
         keys, values, is_small = self.keys, self.values, self.num_concepts <= self.slab
         if top_k is None:
-            total = (
-                plain_sum(query, keys, values) if is_small else streamed_sum(query, keys, values, self.slab)
-            )
+            total = plain_sum(query, keys, values) if is_small else streamed_sum(query, keys, values, self.slab)
             return total, *_nothing_reported(query)
         if is_small:
             return plain_selected_sum(query, keys, values, top_k, self._rank)

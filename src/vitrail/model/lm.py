@@ -208,9 +208,7 @@ class ConceptLM(nn.Module):
         """
         stop = cache.length + input_ids.shape[1]
         if self.config.backbone == "cdlm" and stop % self.config.block:
-            raise ValueError(
-                f"a cache holds whole blocks of {self.config.block} tokens, got {stop} positions"
-            )
+            raise ValueError(f"a cache holds whole blocks of {self.config.block} tokens, got {stop} positions")
         hidden = self.hidden(input_ids, cache=cache)
         cache.length = stop
         return hidden

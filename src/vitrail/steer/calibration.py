@@ -10,15 +10,16 @@ discovered ones are many) is calibrated when it is first asked for, by the same 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from torch import Tensor
 
 from vitrail.artifacts import read_json, write_json
 from vitrail.errors import ArtifactError, ConceptNotFound, ConfigError
-from vitrail.model import ConceptHead, ConceptLM
+from vitrail.model import ConceptHead, ConceptLM, ModelConfig
 from vitrail.settings import Settings
 from vitrail.steer.probe import Meter, make_probe
 from vitrail.steer.spec import Head
@@ -93,6 +94,24 @@ class Calibration:
             found.update(zip(missing, _measure(model, head, missing, probe, self.layer, self.target), strict=True))
         return torch.tensor([found[concept_id].scale for concept_id in concept_ids], dtype=torch.float64)
 
+    def require_fit(self, config: ModelConfig) -> None:
+        """Refuse a model that it cannot be the calibration of.
+
+        Args:
+            config: of the model.
+
+        Raises:
+            ArtifactError: a layer, a concept or a token that the model does not have.
+        """
+        largest = max(max(row, default=0) for row in self.probe) if self.probe else 0
+        for what, found, limit in (
+            ("layer", self.layer, config.num_layers),
+            ("known concept", max(self.known, default=0), config.num_concepts - 1),
+            ("token", largest, config.vocab_size - 1),
+        ):
+            if not 0 <= found <= limit:
+                raise ArtifactError(f"{FILE_NAME}: {what} {found}, the model's go to {limit}; calibrate it again")
+
     def save(self, path: Path) -> None:
         """Write `calibration.json`.
 
@@ -119,7 +138,7 @@ class Calibration:
         """
         file = _file(path)
         if not file.is_file():
-            raise ArtifactError(f"{file}: no calibration; run `vitrail steer calibrate {path}` first")
+            raise ArtifactError(f"{file}: no calibration; run `vitrail steer calibrate {path} --packed DIR`")
         try:
             record = _Record.model_validate(read_json(file))
         except ValidationError as error:
@@ -131,8 +150,8 @@ class _Record(Settings):
     """The content of `calibration.json`."""
 
     layer: int
-    target: float
-    probe: tuple[tuple[int, ...], ...]
+    target: float = Field(gt=0)
+    probe: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...]
     known: dict[int, Scale]
     discovered: dict[int, Scale]
 

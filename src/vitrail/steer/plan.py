@@ -67,8 +67,10 @@ def plan_steering(
         the plan, on the model's device and in its dtype.
 
     Raises:
+        ArtifactError: the calibration of another model.
         ConceptNotFound: a name or id that does not exist; the message suggests the nearest name.
     """
+    calibration.require_fit(model.config)
     weight = model.transformer.lm_head.weight
     direction = torch.zeros_like(weight[0])
     penalty: Tensor | None = None

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tokenizers import AddedToken, Regex
+from tokenizers import AddedToken, Encoding, Regex
 from tokenizers import Tokenizer as _Backend
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
@@ -71,8 +71,11 @@ class Tokenizer:
 
         Returns:
             ids.
+
+        Raises:
+            ConfigError: the text holds half a character (a lone surrogate), so it is not Unicode text.
         """
-        return list(self._backend.encode(text, add_special_tokens=False).ids)
+        return list(self._encoding(text).ids)
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Token ids and the characters each comes from.
@@ -82,8 +85,11 @@ class Tokenizer:
 
         Returns:
             ids, and spans [start, stop) in characters; tokens that share a character all span it.
+
+        Raises:
+            ConfigError: as of `encode`.
         """
-        encoding = self._backend.encode(text, add_special_tokens=False)
+        encoding = self._encoding(text)
         return list(encoding.ids), list(encoding.offsets)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -189,6 +195,12 @@ class Tokenizer:
             raise ArtifactError(f"{file}: {error}") from error
         except Exception as error:  # the library raises bare Exception for every fault of the file
             raise ArtifactError(f"{file}: damaged ({error}); build the tokenizer again") from error
+
+    def _encoding(self, text: str) -> Encoding:
+        try:
+            return self._backend.encode(text, add_special_tokens=False)
+        except TypeError as error:  # the library's word for text that UTF-8 cannot carry
+            raise ConfigError("the text is not valid Unicode (bytes that are not UTF-8?); retype it") from error
 
     def _bytes_of(self, token_id: int) -> bytes:
         if token_id in self.special_ids:

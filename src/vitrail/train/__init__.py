@@ -7,6 +7,7 @@ from vitrail.train.optim import OptimSettings
 from vitrail.train.run import model_config, train_model
 from vitrail.train.schedules import RateSettings
 from vitrail.train.settings import HeldoutSettings, ModelSettings, SteeringSettings, TrainSettings
+from vitrail.train.sizes import Phases, continued, phases_for
 
 __all__ = [
     "ComposeSettings",
@@ -16,12 +17,15 @@ __all__ = [
     "NoiseSettings",
     "OnProgress",
     "OptimSettings",
+    "Phases",
     "Progress",
     "RateSettings",
     "SteeringSettings",
     "TrainSettings",
+    "continued",
     "model_config",
     "num_steps",
+    "phases_for",
     "train",
     "train_model",
 ]

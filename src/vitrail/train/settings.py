@@ -23,14 +23,14 @@ class ModelSettings(Settings):
     """
 
     width: int = 128
-    num_layers: int = 4
+    num_layers: int = 6
     num_heads: int = 4
     num_kv_heads: int | None = None
     block: int = 32
     norm_order: Literal["pre", "post"] = "pre"
     use_rms_norm: bool = True
     mlp_type: Literal["swiglu", "standard"] = "swiglu"
-    intermediate_size: int | None = None
+    intermediate_size: int | None = 256
     discovered_ratio: float = 3.0
     discovered_rank: int = 32
     top_k_known: int = 16
@@ -77,8 +77,8 @@ class TrainSettings(Settings):
     optim: OptimSettings = OptimSettings()
     heldout: HeldoutSettings = HeldoutSettings()
     steering: SteeringSettings | None = None
-    total_tokens: int = Field(default=1_900_000, ge=1)
-    batch_size: int = Field(default=8, ge=1)
+    total_tokens: int = Field(default=1_300_000, ge=1)
+    batch_size: int = Field(default=4, ge=1)
     micro_batch: int | None = Field(default=None, ge=1)
     seed: int = 0
     precision: Literal["fp32", "bf16"] = "bf16"

@@ -1,6 +1,6 @@
 """One dial: how long training may take gives the size of the model and the number of tokens.
 
-Speeds were measured on two idle cores (bf16 matrix products, 256 tokens a sequence, 8 sequences a batch). A
+Speeds were measured on two idle cores (bf16 matrix products, 256 tokens a sequence, 4 sequences a batch). A
 larger model is taken only where the time still buys it enough tokens to get past the unigram plateau.
 """
 
@@ -12,7 +12,7 @@ from vitrail.train.schedules import RateSettings
 from vitrail.train.settings import ModelSettings, SteeringSettings, TrainSettings
 
 _MAIN_SHARE, _PHASE_SHARE = 0.72, 0.14
-_TOKENS_PER_PARAMETER = 1.2
+_TOKENS_PER_PARAMETER = 0.9
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,11 @@ class _Size:
 
 
 _SIZES = (
-    _Size(128, 4, 4, 1.4e6, 11_000),
-    _Size(192, 6, 6, 4.0e6, 4_900),
-    _Size(256, 6, 8, 6.9e6, 3_100),
-    _Size(384, 8, 6, 20e6, 1_100),
+    _Size(64, 2, 2, 0.2e6, 30_000.0),
+    _Size(128, 6, 4, 1.3e6, 8_500.0),
+    _Size(192, 8, 6, 3.4e6, 4_000.0),
+    _Size(256, 8, 8, 5.9e6, 2_800.0),
+    _Size(384, 10, 6, 15.6e6, 1_200.0),
 )
 
 
@@ -52,7 +53,12 @@ def phases_for(train_s: float, seed: int = 0) -> Phases:
         the three runs; the phases continue the main run at equal tokens.
     """
     size = _size_for(train_s * _MAIN_SHARE)
-    shape = ModelSettings(width=size.width, num_layers=size.num_layers, num_heads=size.num_heads)
+    shape = ModelSettings(
+        width=size.width,
+        num_layers=size.num_layers,
+        num_heads=size.num_heads,
+        intermediate_size=2 * size.width,
+    )
     main = TrainSettings(model=shape, total_tokens=_tokens(size, train_s * _MAIN_SHARE), seed=seed)
     steering = continued(main, _tokens(size, train_s * _PHASE_SHARE))
     return Phases(main, steering, steering.model_copy(update={"steering": None}))
