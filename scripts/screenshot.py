@@ -40,9 +40,7 @@ def screenshot(report: Path, picture: Path, height: int, scheme: str, browser: s
 
 def main() -> None:
     """Read the arguments and take the picture."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path)
     parser.add_argument("picture", type=Path)
     parser.add_argument("--height", type=int, default=2050, help="pixels of the page to show")

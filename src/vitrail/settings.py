@@ -16,7 +16,7 @@ from vitrail.errors import ConfigError, nearest
 # Not `Self`: the checker of shape annotations decorates single methods and cannot resolve it there.
 S = TypeVar("S", bound="Settings")
 
-MAX_SEED = 2**63 - 1
+MAX_SEED = 2**32 - 1
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 """A seed that every generator in use takes."""
 

@@ -103,6 +103,11 @@ def test_unknown_setting_on_the_command_line(tmp_path: Path) -> None:
     assert_one_line(done, "model.width", "12x")
 
 
+def test_colons_in_a_message_are_no_emoji(tmp_path: Path) -> None:
+    done = vitrail("pack", str(tmp_path), "--out", str(tmp_path / "o"), "--tokenizer", "train:x")
+    assert_last_line(done, "train:x:")
+
+
 def test_config_that_is_not_yaml(tmp_path: Path) -> None:
     config = tmp_path / "run.yaml"
     config.write_text("a: [1,\n", encoding="utf-8")
@@ -140,6 +145,26 @@ def test_demo_on_one_short_document(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("A short note about nothing much.", encoding="utf-8")
     done = vitrail("demo", "--corpus", str(tmp_path / "note.txt"), "--out", str(tmp_path / "d"))
     assert_last_line(done, "too small")
+
+
+@pytest.mark.parametrize("place", ["file", "file/d", "/proc/vitrail/d"])
+def test_demo_where_no_folder_can_be(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder", encoding="utf-8")
+    done = vitrail("demo", "--corpus", str(tmp_path / "file"), "--out", str(tmp_path / place))
+    assert_one_line(done, place, "cannot be made")
+
+
+def test_journal_that_holds_something_else(tmp_path: Path) -> None:
+    (tmp_path / "stages.json").write_text("[]", encoding="utf-8")
+    assert_one_line(vitrail("demo", "--out", str(tmp_path)), "stages.json", "delete it")
+
+
+def test_demo_on_one_long_document(tmp_path: Path) -> None:
+    """It trained three models before the calibration found no held-out text."""
+    text = "The river flows from the hills to the sea.\n\n" * 3000
+    (tmp_path / "book.txt").write_text(text, encoding="utf-8")
+    done = vitrail("demo", "--corpus", str(tmp_path / "book.txt"), "--out", str(tmp_path / "d"))
+    assert_last_line(done, "too small", "cut long ones")
 
 
 def test_info_on_a_plain_folder(tmp_path: Path) -> None:

@@ -117,8 +117,9 @@ def test_interrupted_equals_uninterrupted(
                 break
         time.sleep(1.5)
         process.send_signal(how)
-        process.stderr.read()
+        last_words = process.stderr.read()
     assert process.returncode == (130 if how is signal.SIGINT else -how)
+    assert ("run the same command again" in last_words) == (how is signal.SIGINT)
     assert not (out / stage).exists()
     done = vitrail(*words[3:])
     assert done.returncode == 0, done.stderr[-3000:]

@@ -253,6 +253,14 @@ def test_the_nucleus_keeps_what_its_mass_needs_and_the_draw_inverts_it() -> None
     assert draw_tokens(scores, heat, top_p, uniform).tolist() == [0, 0, 1, 0]
 
 
+def test_a_draw_never_lands_behind_the_last_possible_token() -> None:
+    """In fp32 the largest uniform numbers round to 1, and the draw went to a banned id (the mask, for one)."""
+    scores = torch.tensor([[0.0, 1.0, -torch.inf, -torch.inf]])
+    almost_one = torch.tensor([1 - 2**-53], dtype=torch.float64)
+    heat, top_p = torch.ones(1).double(), torch.tensor([1.0]).double()
+    assert draw_tokens(scores, heat, top_p, almost_one).tolist() == [1]
+
+
 def test_a_cache_of_selected_rows_continues_each_row() -> None:
     model, rows = tiny_model(), torch.tensor([2, 0, 2])
     ids = torch.randint(0, PAD, (3, 3 * BLOCK), generator=torch.Generator().manual_seed(0))

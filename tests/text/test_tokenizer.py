@@ -95,3 +95,9 @@ def test_half_a_character_is_one_line(tokenizer: Tokenizer) -> None:
     """Bytes that are not UTF-8 come from the command line as lone surrogates; they gave a TypeError."""
     with pytest.raises(ConfigError, match="not valid Unicode"):
         tokenizer.encode("caf\udce9")
+
+
+def test_size_beyond_any_memory_is_one_line() -> None:
+    """The library ended the process."""
+    with pytest.raises(ConfigError, match="at most"):
+        train_tokenizer(TEXTS, 99_999_999_999)

@@ -1,6 +1,13 @@
 """Artifacts: directories that appear whole or not at all, with a manifest and a lineage (design §8)."""
 
-from vitrail.artifacts.files import atomic_write_bytes, disk_full_is_clear, file_sha256, read_json, write_json
+from vitrail.artifacts.files import (
+    atomic_write_bytes,
+    disk_full_is_clear,
+    file_sha256,
+    make_folder,
+    read_json,
+    write_json,
+)
 from vitrail.artifacts.manifest import (
     FORMAT_VERSION,
     InputRef,
@@ -22,6 +29,7 @@ __all__ = [
     "disk_full_is_clear",
     "file_sha256",
     "lineage",
+    "make_folder",
     "read_json",
     "read_manifest",
     "write_json",

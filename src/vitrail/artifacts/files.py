@@ -96,6 +96,23 @@ def disk_full_is_clear(path: Path) -> Iterator[None]:
         raise RunFailed(f"{path}: the disk is full; free some space and run again, finished work is kept") from error
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, unless they are there; behind a link to nothing, its target.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        ArtifactError: a file is in the way, or the place cannot be written to.
+    """
+    try:
+        path.resolve().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if is_disk_full(error):
+            raise
+        raise ArtifactError(f"{path}: cannot be made ({error.strerror}); name another place") from error
+
+
 def is_disk_full(error: Exception) -> bool:
     """Whether a fault means that the disk, or the user's share of it, is full.
 

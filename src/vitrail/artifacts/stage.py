@@ -21,7 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from vitrail.artifacts.files import disk_full_is_clear, file_sha256, is_disk_full, sync_dir, sync_file, write_json
+from vitrail.artifacts.files import disk_full_is_clear, file_sha256, make_folder, sync_dir, sync_file, write_json
 from vitrail.artifacts.manifest import (
     FORMAT_VERSION,
     MANIFEST_NAME,
@@ -179,13 +179,8 @@ def _replaceable(out: Path, kind: str) -> Manifest | None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        if is_disk_full(error):
-            raise
-        raise ArtifactError(f"{folder.parent}: cannot be written to ({error.strerror}); name another place") from error
+    make_folder(folder)
+    handle = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -336,5 +336,6 @@ def _cluster_table(
 def _too_small(num_chunks: int, num_concepts: int) -> str:
     return (
         f"the corpus is too small for an atlas: {num_chunks} training chunks give {num_concepts} "
-        f"concepts, at least {MIN_CONCEPTS} are needed; add text (hundreds of paragraphs in several documents)"
+        f"concepts, at least {MIN_CONCEPTS} are needed; add text (hundreds of paragraphs of English prose in "
+        "several documents)"
     )

@@ -63,6 +63,7 @@ def _build_app() -> App:
         help="Language models whose every word is a sum of named concepts. Start with: `vitrail demo`",
         version=version("vitrail"),
         help_format="markdown",
+        suppress_keyboard_interrupt=False,  # `main` says how to go on
     )
     groups = {name: App(name=name, help=text) for name, text in _GROUPS.items()}
     for words, target in _COMMANDS.items():
@@ -77,14 +78,18 @@ app = _build_app()
 
 
 def settle_environment() -> None:
-    """Set what OpenMP and tokenizers read once, when they are first loaded.
+    """Set what OpenMP, oneDNN and tokenizers read once, when they are first loaded.
 
     Idle OpenMP threads that spin slow a busy two-core machine down several times; passive waiting
-    mends it. A user's own values win.
+    mends it. oneDNN and its wrapper keep a thousand compiled products each, one for every new shape; a
+    training step has a new number of masked tokens each time, and memory grew by 1.5 MB a step. A user's own
+    values win.
     """
     for name, value in (
         ("OMP_WAIT_POLICY", "PASSIVE"),
         ("GOMP_SPINCOUNT", "0"),
+        ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64"),
+        ("LRU_CACHE_CAPACITY", "64"),
         ("TOKENIZERS_PARALLELISM", "false"),
     ):
         os.environ.setdefault(name, value)
@@ -125,4 +130,4 @@ def _say(message: str, is_debug: bool) -> None:
     if is_debug:
         traceback.print_exc()
     line = message.replace("\n", " ").replace("[", r"\[")
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]vitrail:[/bold red] {line}")
+    Console(stderr=True, highlight=False, soft_wrap=True, emoji=False).print(f"[bold red]vitrail:[/bold red] {line}")

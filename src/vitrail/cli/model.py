@@ -156,7 +156,7 @@ def explain(
     if json:
         emit(why.model_dump(mode="json"), as_json=True, text="")
     else:
-        why.render(Console(highlight=False))
+        why.render(Console(highlight=False, emoji=False))
 
 
 def _is_folder(prompt: str) -> bool:

@@ -22,7 +22,7 @@ Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 SeedFlag = Annotated[int, Parameter(validator=validators.Number(gte=0, lte=MAX_SEED))]
 Overrides = Annotated[str, Parameter(allow_leading_hyphen=True, show=False, help="any setting: --group.field value")]
 
-progress_console = Console(stderr=True, highlight=False)
+progress_console = Console(stderr=True, highlight=False, emoji=False)
 
 
 def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:

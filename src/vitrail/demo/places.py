@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from vitrail.artifacts import read_json, read_manifest, write_json
+from vitrail.errors import ArtifactError
 
 STAGES = (
     *("corpus", "atlas", "annotated", "tokenizer", "packed"),
@@ -55,9 +56,14 @@ class Journal:
 
         Args:
             path: the file.
+
+        Raises:
+            ArtifactError: it holds something else.
         """
         self._path = path
         self.stages: dict[str, Spent] = read_json(path) if path.is_file() else {}
+        if not (isinstance(self.stages, dict) and all(map(_is_spent, self.stages.values()))):
+            raise ArtifactError(f"{path}: not a journal of stages; delete it, only the times of old stages are lost")
 
     def note(self, stage: str, wall_s: float) -> None:
         """Keep the cost of a stage that was just made.
@@ -78,6 +84,10 @@ class Journal:
     def peak_rss_bytes(self) -> int:
         """Largest resident memory that any stage met."""
         return max((spent["peak_rss_bytes"] for spent in self.stages.values()), default=peak_rss_bytes())
+
+
+def _is_spent(value: object) -> bool:
+    return isinstance(value, dict) and value.keys() == Spent.__annotations__.keys()
 
 
 def peak_rss_bytes() -> int:

@@ -15,15 +15,16 @@ from typing import Any
 from rich.console import Console
 
 from vitrail.api import calibrate_on
-from vitrail.artifacts import Stage, read_manifest
+from vitrail.artifacts import Stage, make_folder, read_manifest
 from vitrail.atlas import AnnotatedCorpus, annotate_corpus, build_atlas
-from vitrail.corpus import CorpusSettings, import_corpus
+from vitrail.corpus import Corpus, CorpusSettings, Split, import_corpus, split_of
 from vitrail.demo.answers import write_answers
 from vitrail.demo.closing import write_closing
 from vitrail.demo.measures import write_measures, write_steering
 from vitrail.demo.places import STAGES, Journal, Places, counts_in_words
 from vitrail.demo.plan import DemoPlan, plan_demo
 from vitrail.demo.progress import Guide
+from vitrail.errors import CorpusError
 from vitrail.explain import build_index
 from vitrail.model import load_model
 from vitrail.packed import PackedCorpus, pack_corpus
@@ -31,6 +32,9 @@ from vitrail.text import Tokenizer, train_tokenizer
 from vitrail.train import Progress, TrainSettings, train_model
 
 MODELS = ("base", "control", "model")
+
+LEAST_DOCUMENTS: dict[Split, int] = {"train": 1, "heldout": 1, "judge": 3}
+"""What each split must hold: the judge learns from some documents and sets its scale on others."""
 
 
 def run_tour(out: Path, *, minutes: float, corpus: Path | None, seed: int) -> dict[str, Any]:
@@ -45,7 +49,7 @@ def run_tour(out: Path, *, minutes: float, corpus: Path | None, seed: int) -> di
     Returns:
         the content of `summary.json`.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     is_artifact = corpus is not None and (corpus / "manifest.json").is_file()
     places = Places(out, corpus if corpus is not None and is_artifact else out / "corpus")
     tour = _Tour(places, plan_demo(minutes, seed), None if is_artifact else corpus)
@@ -59,7 +63,7 @@ class _Tour:
 
     def __init__(self, places: Places, plan: DemoPlan, source: Path | None) -> None:
         self.places, self.plan, self.source = places, plan, source
-        self.guide = Guide(plan.expected_s, Console(stderr=True, highlight=False))
+        self.guide = Guide(plan.expected_s, Console(stderr=True, highlight=False, emoji=False))
         self.journal = Journal(places.out / "stages.json")
 
     def visit(self, stage: str) -> None:
@@ -90,6 +94,7 @@ class _Tour:
     def _corpus(self) -> None:
         if self.places.corpus == self.places.out / "corpus":
             import_corpus([self.source] if self.source else None, self.places.corpus, CorpusSettings())
+        _require_splits(Corpus.open(self.places.corpus))
 
     def _atlas(self) -> None:
         build_atlas(self.places.corpus, self.places.of("atlas"), self.plan.atlas)
@@ -146,3 +151,18 @@ class _Tour:
 
     def _answers(self) -> None:
         write_answers(self.places, self.plan)
+
+
+def _require_splits(corpus: Corpus) -> None:
+    """Say at once, and not after the training, that a few long documents leave nothing to measure on."""
+    missing = dict(LEAST_DOCUMENTS)
+    for document in corpus.documents():
+        missing[split_of(document.id)] -= 1
+        if max(missing.values()) <= 0:
+            return
+    split = max(missing, key=missing.__getitem__)
+    raise CorpusError(
+        f"{corpus.path}: too small: of its {corpus.num_documents} documents {LEAST_DOCUMENTS[split] - missing[split]} "
+        f"fall into the split '{split}', at least {LEAST_DOCUMENTS[split]} are needed (of a hundred, 84 train, 8 "
+        "are held out, 8 teach the judge); add documents, or cut long ones: each file or JSONL line is one"
+    )

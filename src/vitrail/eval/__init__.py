@@ -3,6 +3,7 @@
 from vitrail.eval.arms import Arm, Judges
 from vitrail.eval.prompts import Item
 from vitrail.eval.steering import (
+    HEADLINE,
     SteeringSettings,
     Variant,
     benchmark_concepts,
@@ -11,6 +12,7 @@ from vitrail.eval.steering import (
 )
 
 __all__ = [
+    "HEADLINE",
     "Arm",
     "Item",
     "Judges",

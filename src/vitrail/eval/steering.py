@@ -10,7 +10,7 @@ injections) meets the same prompts. Arms:
 
 Strength buys hits with fluency, so the figures are a curve, and two operating points: the strength with most
 hits whose perplexity is at most 3 times, and 1.25 times, that of unsteered text, at distinct-2 ≥ 0.8 of it.
-Strengths are chosen on *tuning* prompts, by linear interpolation of their curve; rates are reported on other
+Strengths are chosen on *tuning* prompts, within a margin, by interpolating their curve; rates are of other
 prompts. Prompts are held out, the judge was trained on documents that neither model nor atlas saw.
 """
 
@@ -42,8 +42,11 @@ from vitrail.settings import Seed, Settings
 from vitrail.steer import Calibration, Steer, SteerPlan, plan_steering
 
 HEADLINE = "after"
-_MIN_DISTINCT2 = 0.8
-_MARGIN = 0.95  # of the perplexity limit on tuning prompts, so that the other prompts stay below it
+"""The variant whose figures lead the table."""
+
+# Tuning prompts are few: a part of each limit is kept back, so that the reported prompts stay within it.
+_MIN_DISTINCT2 = 0.85
+_EXCESS_SHARE = 0.6
 
 
 class SteeringSettings(Settings):
@@ -52,7 +55,7 @@ class SteeringSettings(Settings):
     Attributes:
         num_concepts: concepts drawn from the library.
         prompts: reporting prompts per concept for the variant `after`.
-        prompts_of_others: the same for the other variants, which are judged at the first limit only.
+        prompts_of_others: prompts of every kind per concept, at most, for the other variants.
         tuning_prompts: prompts per concept on which the curve is drawn and strengths are chosen.
         suppression_prompts: prompts per concept that carry it.
         strengths: of the curve, in calibrated units, ascending.
@@ -62,21 +65,23 @@ class SteeringSettings(Settings):
         new_tokens: tokens generated.
         tokens_per_step: tokens committed by one forward.
         temperature: of the sampling.
+        repetition_penalty: of the sampling; steered text repeats itself without it.
         seed: of concepts, prompts, sampling and bootstrap.
     """
 
     num_concepts: Annotated[int, Field(ge=1)] = 32
     prompts: Annotated[int, Field(ge=1)] = 10
-    prompts_of_others: Annotated[int, Field(ge=1)] = 4
-    tuning_prompts: Annotated[int, Field(ge=1)] = 2
+    prompts_of_others: Annotated[int, Field(ge=1)] = 2
+    tuning_prompts: Annotated[int, Field(ge=1)] = 3
     suppression_prompts: Annotated[int, Field(ge=1)] = 5
-    strengths: tuple[float, ...] = (0.25, 0.5, 1.0, 1.5, 2.0)
+    strengths: tuple[float, ...] = (0.15, 0.3, 0.5, 1.0)
     perplexity_limits: tuple[float, ...] = (3.0, 1.25)
     prompt_tokens: Annotated[int, Field(ge=2)] = 16
     carrying_tokens: Annotated[int, Field(ge=2)] = 32
     new_tokens: Annotated[int, Field(ge=1)] = 48
     tokens_per_step: Annotated[int, Field(ge=1)] = 4
     temperature: Annotated[float, Field(ge=0)] = 0.8
+    repetition_penalty: Annotated[float, Field(gt=0)] = 1.2
     seed: Seed = 0
 
 
@@ -103,9 +108,11 @@ class _Prompts:
     limits: tuple[float, ...]
 
     def first(self, count: int) -> "_Prompts":
-        """At most `count` reported prompts per concept, and the first limit only."""
-        report, carrying = ([items[:count] for items in arm] for arm in (self.report, self.carrying))
-        return _Prompts(self.tuning, report, carrying, self.limits[:1])
+        """At most `count` prompts per concept in every arm."""
+        tuning, report, carrying = (
+            [items[:count] for items in arm] for arm in (self.tuning, self.report, self.carrying)
+        )
+        return _Prompts(tuning, report, carrying, self.limits)
 
 
 def steering_benchmark(
@@ -174,7 +181,7 @@ def choose_strength(curve: Sequence[Mapping[str, Any]], limit: float) -> float:
     strength, hit, ratio, distinct = (np.array([point[key] for point in curve]) for key in _CURVE_KEYS)
     grid = np.linspace(strength[-1] / 100, strength[-1], 100)
     hit, perplexity, distinct = (np.interp(grid, strength, values) for values in (hit, np.log(ratio), distinct))
-    allowed = (perplexity <= np.log1p((limit - 1) * _MARGIN)) & (distinct >= _MIN_DISTINCT2)
+    allowed = (perplexity <= np.log1p((limit - 1) * _EXCESS_SHARE)) & (distinct >= _MIN_DISTINCT2)
     return float(grid[np.where(allowed, hit, -1.0).argmax()])
 
 
@@ -190,6 +197,7 @@ class _Bench:
             max_new_tokens=settings.new_tokens,
             temperature=settings.temperature,
             tokens_per_step=settings.tokens_per_step,
+            repetition_penalty=settings.repetition_penalty,
         )
         self._plans: dict[Steer, SteerPlan] = {}
 

@@ -130,6 +130,7 @@ def draw_tokens(
     probs[is_cut], ids[is_cut] = probs[is_cut].sort(dim=-1, descending=True, stable=True)
     mass = probs.cumsum(-1)
     kept = torch.where(mass - probs <= top_p[:, None], mass, torch.zeros_like(mass)).amax(-1)
-    place = torch.searchsorted(mass, (uniform.to(mass.dtype) * kept)[:, None], right=True)
-    drawn = ids.gather(-1, place.clamp_max(ids.shape[-1] - 1))[:, 0]
+    # Rounding can lift the product to the whole mass, and the draw behind all tokens that have any.
+    place = torch.minimum(uniform.to(mass.dtype) * kept, kept.nextafter(torch.zeros_like(kept)))
+    drawn = ids.gather(-1, torch.searchsorted(mass, place[:, None], right=True))[:, 0]
     return torch.where(is_drawn, drawn, best)

@@ -83,8 +83,9 @@ class _Waiting:
 
     def rooms_after(self, document: int, room: int) -> Iterator[int]:
         """Room left after one, two, … next chunks of the document."""
-        for size in self._sizes[document][self._next[document] :]:
-            room -= size
+        sizes = self._sizes[document]
+        for at in range(self._next[document], len(sizes)):  # a slice would copy the rest of a book each time
+            room -= sizes[at]
             if room < 0:
                 return
             yield room

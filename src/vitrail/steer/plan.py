@@ -20,8 +20,8 @@ from vitrail.model import ConceptHead, ConceptLM
 from vitrail.steer.calibration import Calibration, concept_head, unit_directions
 from vitrail.steer.spec import Head, Steer, format_steers
 
-OFF_LOGITS = 20.0
-"""Largest logit that `off` subtracts (the released preset's strength)."""
+OFF_PENALTY = 1.0
+"""Largest logit that `off` subtracts, in units of the calibration's target."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +80,9 @@ def plan_steering(
             scale = calibration.scale(model, steer.head, concept_id)
             direction += steer.strength * scale * unit_directions(model, steer.head, [concept_id])[0]
             if steer.strength < 0:
-                largest = OFF_LOGITS if steer.is_off else -steer.strength * calibration.target
-                lowered = relu_penalty(model, concept_contrast(model, steer.head, concept_id), largest)
+                pressure = OFF_PENALTY if steer.is_off else -steer.strength
+                contrast = concept_contrast(model, steer.head, concept_id)
+                lowered = relu_penalty(model, contrast, pressure * calibration.target)
                 penalty = lowered if penalty is None else penalty + lowered
     return SteerPlan(direction, calibration.layer, penalty, format_steers(steers))
 

@@ -16,8 +16,8 @@ from vitrail.errors import ConfigError
 
 Head = Literal["known", "discovered"]
 
-OFF_STRENGTH = -1.0
-"""Strength of the injection of `off`, in calibrated units."""
+OFF_STRENGTH = -0.1
+"""Injection of `off`, in calibrated units: weak, since a strong one turns all text into garbage."""
 
 _HEADS: tuple[Head, ...] = ("known", "discovered")
 
@@ -30,7 +30,7 @@ class Steer:
         concept: its name, or its id within its head.
         strength: in calibrated units; negative suppresses.
         head: `known` or `discovered`.
-        is_off: whether the preset for complete suppression is meant; `strength` is then -1.
+        is_off: whether the preset for complete suppression is meant; `strength` is then `OFF_STRENGTH`.
     """
 
     concept: str | int

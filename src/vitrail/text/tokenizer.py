@@ -24,6 +24,8 @@ PAD, BOS, EOS, EOC, MASK = "<|pad|>", "<|bos|>", "<|endoftext|>", "<|endofchunk|
 SPECIALS = (PAD, BOS, EOS, EOC, MASK)
 
 MIN_VOCAB_SIZE = len(SPECIALS) + 256
+MAX_VOCAB_SIZE = 2**20
+"""Far above any in use; the library ends the process where it cannot reserve the memory asked for."""
 FILE_NAME = "tokenizer.json"
 
 # Words with the space before them, numbers of at most four digits (years), runs of signs, white space.
@@ -222,12 +224,14 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
         the tokenizer.
 
     Raises:
-        ConfigError: no room for control tokens and bytes.
+        ConfigError: no room for control tokens and bytes, or more than a million ids.
 
     Cost: about 4 MB of text per core-second.
     """
     if vocab_size < MIN_VOCAB_SIZE:
         raise ConfigError(f"vocab_size = {vocab_size}: at least {MIN_VOCAB_SIZE} ids hold control tokens and bytes")
+    if vocab_size > MAX_VOCAB_SIZE:
+        raise ConfigError(f"vocab_size = {vocab_size}: at most {MAX_VOCAB_SIZE}")
     backend = _Backend(BPE())
     splits = [Split(Regex(_WORDS), behavior="isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
     backend.pre_tokenizer = PreTokenizers(splits)

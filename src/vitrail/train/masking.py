@@ -30,7 +30,7 @@ class NoiseSettings(Settings):
 
     schedule: Literal["uniform", "moving_gaussian"] = "uniform"
     low: float = 0.05
-    high: Curve = ((0.0, 0.5), (0.5, 0.5), (0.5, 0.95))
+    high: Curve = ((0.0, 0.5), (0.4, 0.5), (0.6, 0.95))
     mean: Curve = ((0.0, 0.2), (1.0, 0.8))
     sigma: float = 0.3
 

@@ -46,7 +46,7 @@ class ComposeSettings(Settings):
     known_forcing: Curve = ((0.0, 1.0), (0.5, 0.5), (0.7, 0.5), (0.7, 0.0))
     discovered_forcing: Curve = ((0.0, 0.0),)
     residual_dropout: Curve = ((0.0, 0.3),)
-    discovered_dropout: float = 0.5
+    discovered_dropout: float = 0.65
     dropout_unit: Literal["token", "block"] = "token"
     top_k_known: Curve | None = None
     top_k_discovered: Curve | None = None
