@@ -1,12 +1,14 @@
 """`vitrail demo`."""
 
+import contextlib
+import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from vitrail.cli.output import Json, SeedFlag, emit
-from vitrail.demo import run_tour
+from vitrail.cli.output import Json, SeedFlag, emit, progress_console
+from vitrail.demo import closing_text, report_address, report_server, run_tour
 
 
 def demo(
@@ -29,9 +31,18 @@ def demo(
         minutes: wall clock to aim at on two idle cores; model, data and concept library follow.
         corpus: your own text (file, folder, JSONL, Parquet, or corpus directory), not the embedded one.
         seed: of everything random.
-        serve: print how to serve the model afterwards.
+        serve: on a terminal, keep the report at an address of this machine until Ctrl-C.
         json: print `summary.json` on stdout.
     """
     summary = run_tour(out, minutes=minutes, corpus=corpus, seed=seed)
-    lines = [f"report:   {out / 'report.html'}", f"figures:  {out / 'summary.json'}"]
-    emit(summary, json, "\n".join(lines))
+    files = f"report   {out / 'report.html'}\nfigures  {out / 'summary.json'}"
+    emit(summary, json, closing_text(out, summary) + "\n" + files)
+    if serve and not json and sys.stdout.isatty():
+        _serve(out)
+
+
+def _serve(out: Path) -> None:
+    with report_server(out) as server:
+        progress_console.print(f"look at  {report_address(server)}  (Ctrl-C ends)")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()

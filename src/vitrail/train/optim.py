@@ -21,7 +21,7 @@ class OptimSettings(Settings):
 
     matrices: Literal["muon", "adamw"] = "muon"
     matrix_rate: float = 0.03
-    embedding_rate: float = 0.01
+    embedding_rate: float = 0.005
     head_rate: float = 0.003
     norm_rate: float = 0.003
     momentum: float = 0.95

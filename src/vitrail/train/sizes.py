@@ -12,7 +12,6 @@ from vitrail.train.schedules import RateSettings
 from vitrail.train.settings import ModelSettings, SteeringSettings, TrainSettings
 
 _MAIN_SHARE, _PHASE_SHARE = 0.72, 0.14
-_TOKENS_PER_PARAMETER = 0.9
 
 
 @dataclass(frozen=True)
@@ -20,16 +19,16 @@ class _Size:
     width: int
     num_layers: int
     num_heads: int
-    parameters: float
+    min_tokens: float
     tokens_per_s: float
 
 
 _SIZES = (
-    _Size(64, 2, 2, 0.2e6, 30_000.0),
-    _Size(128, 6, 4, 1.3e6, 8_500.0),
-    _Size(192, 8, 6, 3.4e6, 4_000.0),
-    _Size(256, 8, 8, 5.9e6, 2_800.0),
-    _Size(384, 10, 6, 15.6e6, 1_200.0),
+    _Size(64, 2, 2, 0.0, 30_000.0),
+    _Size(128, 6, 4, 1e6, 8_000.0),
+    _Size(192, 8, 6, 8e6, 4_000.0),
+    _Size(256, 8, 8, 16e6, 2_800.0),
+    _Size(384, 10, 6, 40e6, 1_200.0),
 )
 
 
@@ -91,8 +90,7 @@ _PHASE_RATE = 0.3
 
 
 def _size_for(train_s: float) -> _Size:
-    fitting = [size for size in _SIZES if size.tokens_per_s * train_s >= _TOKENS_PER_PARAMETER * size.parameters]
-    return fitting[-1] if fitting else _SIZES[0]
+    return [size for size in _SIZES if size.tokens_per_s * train_s >= size.min_tokens][-1]
 
 
 def _tokens(size: _Size, train_s: float) -> int:
