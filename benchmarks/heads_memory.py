@@ -19,9 +19,7 @@ NUM_POSITIONS, WIDTH, RANK = 2048, 256, 64
 
 
 def measure(num_concepts: int, slab: int, top_k: int | None) -> None:
-    config = ModelConfig(
-        width=WIDTH, num_heads=4, num_discovered=num_concepts, discovered_rank=RANK, slab=slab
-    )
+    config = ModelConfig(width=WIDTH, num_heads=4, num_discovered=num_concepts, discovered_rank=RANK, slab=slab)
     head = discovered_head(config)
     hidden = torch.randn(1, NUM_POSITIONS, WIDTH, requires_grad=True)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

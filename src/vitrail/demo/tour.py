@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from vitrail.api import calibrate_on
@@ -70,6 +71,9 @@ class _Tour:
         """Run one stage, or find that it is done."""
         run: Callable[[], None] = getattr(self, f"_{stage}")
         before, started = self._stamp(stage), time.monotonic()
+        # Thread pools of earlier stages leave OpenMP in another state than a fresh process has, and sums come out
+        # in another order: a resumed run would then differ from an uninterrupted one.
+        torch.set_num_threads(torch.get_num_threads())
         with self.guide.stage(stage):
             run()
         if self._stamp(stage) == before and stage in self.journal.stages:
