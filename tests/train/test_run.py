@@ -160,3 +160,24 @@ def test_lifted_tokens_are_the_themes_words(packed_dir: Path) -> None:
         assert any(word in own for word in words.split())
         assert not any(word in own for word in others)
     assert bool(chosen.any(1).all())
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"seed": -1}, "seed"),
+        ({"noise": {"high": [[0.0, 2.0]]}}, "from 0 to 1"),
+    ],
+)
+def test_settings_that_cannot_be(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TrainSettings.parse(values)
+
+
+def test_a_width_that_heads_do_not_divide_is_refused_before_anything_is_written(
+    packed_dir: Path, tmp_path: Path
+) -> None:
+    settings = TrainSettings(model=ModelSettings(width=63), total_tokens=64)
+    with pytest.raises(ConfigError, match="63"):
+        train_model(packed_dir, tmp_path / "model", settings)
+    assert not (tmp_path / "model").exists()

@@ -118,7 +118,7 @@ def recorded(
 
 
 def injection_for(model: ConceptLM, ids: Int[Tensor, "B T"], plan: SteerPlan | None) -> Injection | None:
-    """What steering adds to the rows of a batch: the plan's direction at masked positions (§6.3).
+    """What steering adds to the rows of a batch: the plan's direction at masked positions (§6.2).
 
     Args:
         model: the network.

@@ -1,4 +1,4 @@
-"""Steering: concepts turned up, down or off in calibrated units (§6.3)."""
+"""Steering: concepts turned up, down or off in calibrated units (§6.2)."""
 
 from vitrail.steer.calibration import Calibration, Scale, calibrate, unit_directions
 from vitrail.steer.edit import edit_known, known_edit_effect

@@ -1,4 +1,4 @@
-"""Calibrated strengths: 1.0 means the same for every concept (§6.3).
+"""Calibrated strengths: 1.0 means the same for every concept (§6.2).
 
 Strength 1.0 is the scale α at which the injection α·g of a concept's unit direction g changes logits by the
 target: the mean over 256 held-out masked positions of the largest change, measured through the network.
@@ -166,7 +166,7 @@ def calibrate(
     num_positions: int = 256,
     seed: int = 0,
 ) -> Calibration:
-    """Find the scale of strength 1.0 for known concepts (§6.3).
+    """Find the scale of strength 1.0 for known concepts (§6.2).
 
     Args:
         model: the network.

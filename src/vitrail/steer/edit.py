@@ -1,4 +1,4 @@
-"""Edits of a known concept's activation: the effect is linear, so it can be predicted exactly (§6.3).
+"""Edits of a known concept's activation: the effect is linear, so it can be predicted exactly (§6.2).
 
 With all else held, setting a_c to v moves every logit by (v − a_c) K_c·W_y.
 """
@@ -27,7 +27,7 @@ def known_activation(output: DecomposedOutput, concept_id: int) -> Float[Tensor,
 def known_edit_effect(
     model: ConceptLM, output: DecomposedOutput, concept_id: int, value: float
 ) -> Float[Tensor, "B T V"]:
-    """Predicted change of all logits when a known activation is set to a value (§6.3).
+    """Predicted change of all logits when a known activation is set to a value (§6.2).
 
     Args:
         model: the network.

@@ -1,4 +1,4 @@
-"""From a steering request to what the network adds (§6.3).
+"""From a steering request to what the network adds (§6.2).
 
 Direction: the unit vector g_c = E_c/‖E_c‖ of a concept's embedding row; several concepts add up, each with
 its own strength γ_c times its calibrated scale α_c: Σ γ_c α_c g_c. It is injected at masked positions after
@@ -55,7 +55,7 @@ class SteerPlan:
 def plan_steering(
     model: ConceptLM, steers: Sequence[Steer], library: ConceptLibrary, calibration: Calibration
 ) -> SteerPlan:
-    """The vector and the logit penalty that carry out a request (§6.3).
+    """The vector and the logit penalty that carry out a request (§6.2).
 
     Args:
         model: gives embedding rows and LM head; a discovered concept without a scale is calibrated through it.

@@ -1,4 +1,4 @@
-"""What a request asks for: concepts to turn up, down or off, as objects and as text (§6.3).
+"""What a request asks for: concepts to turn up, down or off, as objects and as text (§6.2).
 
     NAME=+1.0; OTHER NAME=-0.5; #12=+1; discovered:#5=+2; THIRD=off
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
+from pydantic import model_validator
 from torch import Tensor
 
 from vitrail.settings import Settings
@@ -33,6 +34,15 @@ class NoiseSettings(Settings):
     high: Curve = ((0.0, 0.5), (0.4, 0.5), (0.6, 0.95))
     mean: Curve = ((0.0, 0.2), (1.0, 0.8))
     sigma: float = 0.3
+
+    @model_validator(mode="after")
+    def _are_shares(self) -> "NoiseSettings":
+        levels = [self.low, *(level for curve in (self.high, self.mean) for _, level in curve)]
+        if not all(0 <= level <= 1 for level in levels):
+            raise ValueError(
+                f"noise levels are shares of masked tokens, from 0 to 1; got {min(levels)} to {max(levels)}"
+            )
+        return self
 
 
 @dataclass(frozen=True)

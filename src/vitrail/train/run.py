@@ -93,8 +93,8 @@ def model_config(settings: ModelSettings, packed: PackedCorpus, tokenizer: Token
         exclude={"discovered_ratio", "known_bias", "top_k_known", "top_k_discovered"}
     )
     num_discovered = max(1, round(settings.discovered_ratio * packed.num_concepts))
-    return ModelConfig(
-        **shared,
+    values = dict(
+        shared,
         backbone="cdlm",
         vocab_size=tokenizer.vocab_size,
         max_length=packed.length,
@@ -109,6 +109,7 @@ def model_config(settings: ModelSettings, packed: PackedCorpus, tokenizer: Token
         mask_id=tokenizer.mask_id,
         eoc_id=tokenizer.eoc_id,
     )
+    return ModelConfig.parse(values, where="model settings")
 
 
 def _start(packed: PackedCorpus, tokenizer: Tokenizer, settings: TrainSettings, init_from: Path | None) -> ConceptLM:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from vitrail.settings import Settings
+from vitrail.settings import Seed, Settings
 from vitrail.train.masking import NoiseSettings
 from vitrail.train.objective import ComposeSettings, LossSettings
 from vitrail.train.optim import OptimSettings
@@ -80,7 +80,7 @@ class TrainSettings(Settings):
     total_tokens: int = Field(default=1_300_000, ge=1)
     batch_size: int = Field(default=4, ge=1)
     micro_batch: int | None = Field(default=None, ge=1)
-    seed: int = 0
+    seed: Seed = 0
     precision: Literal["fp32", "bf16"] = "bf16"
     checkpoint_every_s: float = 60.0
     checkpoint_every_steps: int | None = Field(default=None, ge=1)
