@@ -1,6 +1,6 @@
 """The verbs of the project as Python calls: load a model, generate, explain.
 
-`load` reads a model directory (ours, or a released checkpoint in its layout). What it returns holds the
+`load` reads a model directory made by `vitrail train` or `vitrail demo`. What it returns holds the
 network and all that gives its numbers names: tokenizer, concept library, calibration of strengths.
 """
 
