@@ -165,6 +165,20 @@ class LoadedModel:
             output: DecomposedOutput = self.network(input_ids)
         return output
 
+    def prompt_ids(self, text: str) -> tuple[int, ...]:
+        """A prompt as the network reads it: start of document, then the text.
+
+        Args:
+            text: any text; special tokens typed in it are plain text.
+
+        Returns:
+            token ids.
+
+        Raises:
+            ConfigError: not Unicode text.
+        """
+        return (self.tokenizer.bos_id, *self.tokenizer.encode(text))
+
     def plan(self, steer: str | Sequence[Steer]) -> SteerPlan | None:
         """Turn a steering request into what the network adds.
 
@@ -210,7 +224,7 @@ class LoadedModel:
             PromptTooLong: a text that does not fit the context.
         """
         index.require_model(self.model_id)
-        row = [self.tokenizer.bos_id, *self.tokenizer.encode(text)]
+        row = self.prompt_ids(text)
         longest = self.network.config.max_length
         if len(row) == 1:
             raise ConfigError("the text is empty; write some words to look for")
@@ -281,10 +295,8 @@ class LoadedModel:
         Returns:
             the answer, with all that is needed to explain it.
         """
-        prompt_ids = [self.tokenizer.bos_id, *self.tokenizer.encode(prompt)]
-        (trace,) = generate(
-            self.network, [prompt_ids], sampling, [self.plan(steer)], on_commit=on_commit, model_id=self.model_id
-        )
+        prompts, plans = [self.prompt_ids(prompt)], [self.plan(steer)]
+        (trace,) = generate(self.network, prompts, sampling, plans, on_commit=on_commit, model_id=self.model_id)
         return Generation(self, trace)
 
     def answer(self, trace: Trace) -> "Generation":

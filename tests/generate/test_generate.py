@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from vitrail.errors import ArtifactError, ConfigError, PromptTooLong
-from vitrail.generate import Commit, Sampling, Trace, generate
+from vitrail.generate import Batch, Commit, Request, Sampling, Trace, generate
 from vitrail.generate.sampling import banned_ids, draw_tokens, log_confidence, penalise_repetition
 from vitrail.model import BlockCache, ConceptLM, Injection, ModelConfig, init_model
 from vitrail.steer import SteerPlan, deployed_logits
@@ -291,3 +291,64 @@ def test_a_trace_that_contradicts_itself_is_refused(tmp_path: Path, changes: dic
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
     with pytest.raises(ArtifactError, match="damaged trace"):
         Trace.load(tmp_path / "trace")
+
+
+def test_requests_join_and_leave_between_blocks() -> None:
+    """Each as if alone, whenever it came: the tokens of a batch that changes all the time."""
+    model = tiny_model()
+    prompts = [[n] * (3 * n % 11) for n in range(8)]
+    samplings = [Sampling(max_new_tokens=3 + 5 * n % 16, temperature=0.9, seed=n) for n in range(8)]
+    waiting = [Request(n, model.config, prompts[n], samplings[n], plan_of(n) if n % 3 else None) for n in range(8)]
+    batch, done = Batch(model, max_requests=3), list[Request]()
+    with torch.inference_mode():
+        while waiting or batch.requests:
+            count = min(1 + len(done) % 2, batch.room)
+            batch.join(waiting[:count])
+            waiting = waiting[count:]
+            assert len(batch.requests) <= 3
+            done += batch.advance()
+    assert sorted(request.number for request in done) == list(range(8))
+    for request in done:
+        n = request.number
+        (alone,) = generate(model, [prompts[n]], samplings[n], [plan_of(n) if n % 3 else None])
+        assert request.trace("").token_ids == alone.token_ids
+
+
+def test_a_request_that_is_cut_ends_there_and_leaves_others_alone() -> None:
+    model = tiny_model()
+    samplings = [Sampling(max_new_tokens=14, temperature=1.0, seed=n) for n in range(3)]
+    requests = [Request(n, model.config, [n, n], samplings[n], None) for n in range(3)]
+    batch = Batch(model)
+
+    def stop_early(commit: Commit) -> None:
+        if commit.request == 1 and commit.step == 3:
+            requests[1].cut(4)
+        if commit.request == 2:
+            requests[2].cut(0)
+
+    with torch.inference_mode():
+        batch.join(requests)
+        while batch.requests:
+            batch.advance(stop_early)
+    alone = generate(model, [[n, n] for n in range(3)], samplings)
+    assert requests[0].trace("").token_ids == alone[0].token_ids
+    assert requests[1].trace("").token_ids == alone[1].token_ids[:2]
+    assert len(requests[1].commits) < len(alone[1].commits)
+    assert len(requests[2].commits) == 1, "an abandoned request stops at the next step"
+
+
+def test_alternatives_are_the_likeliest_and_change_nothing() -> None:
+    model, sampling = tiny_model(), Sampling(max_new_tokens=9, temperature=1.0, seed=4)
+    (plain,) = generate(model, [[1, 2]], sampling)
+    (told,) = generate(model, [[1, 2]], sampling.model_copy(update={"num_alternatives": 3}))
+    assert told.token_ids == plain.token_ids
+    for number, commit in enumerate(told.commits):
+        logprobs = deployed_logits(model, model.hidden(told.snapshot(number)[None])[0]).log_softmax(-1)
+        for pos, token, logprob, others in zip(
+            commit.positions, commit.tokens, commit.logprobs, commit.alternatives, strict=True
+        ):
+            values, ids = logprobs[pos].topk(3)
+            assert [token_id for token_id, _ in others] == ids.tolist()
+            assert [value for _, value in others] == pytest.approx(values.tolist(), abs=1e-9)
+            assert logprob == pytest.approx(logprobs[pos, token].item(), abs=1e-9)
+    assert all(commit.alternatives == () for commit in plain.commits)

@@ -6,12 +6,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitrail.errors import ConfigError
-from vitrail.model import Visibility, attention_kernel, dense_mask
+from vitrail.model import Visibility, attention_kernel, dense_mask, padded_mask
 
 
 def test_block_causal_table_by_hand() -> None:
     table = dense_mask(Visibility("cdlm", 2, 1, 4)).int().tolist()
     assert table == [[1, 1, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
+
+
+def test_padding_is_hidden_by_hand() -> None:
+    """Two rows with prefixes of 4 and 2 positions, padded to 4, and a block of 2."""
+    visible = Visibility("cdlm", 2, 4, 2, torch.tensor([4, 2]))
+    table = padded_mask(visible, torch.tensor([4, 2]))[:, 0].int().tolist()
+    assert table == [[[1] * 6] * 2, [[1, 1, 0, 0, 1, 1]] * 2]
 
 
 def test_causal_table_by_hand() -> None:

@@ -172,3 +172,33 @@ def test_autocast_keeps_heads_in_fp32_and_gradients_close() -> None:
         grads.append(torch.autograd.grad(out.logits.float().square().mean(), list(model.parameters())))
     plain, mixed = (torch.cat([grad.flatten() for grad in part]) for part in grads)
     assert (plain - mixed).norm() / plain.norm() < 0.1
+
+
+@settings(max_examples=25, deadline=None)
+@given(flags=FLAGS, seed=SEEDS, blocks=st.lists(st.integers(0, 3), min_size=2, max_size=4), rounds=st.integers(1, 2))
+@torch.no_grad()
+def test_rows_at_different_blocks_share_a_cache(
+    flags: dict[str, Any], seed: int, blocks: list[int], rounds: int
+) -> None:
+    """Each row as if it were alone: joined, run, finished, and a part of the rows selected, again and again."""
+    model = _model(small_config(**flags), seed)
+    rows = [_ids(1, 5 * (count + rounds + 1), seed + row) for row, count in enumerate(blocks)]
+    caches = []
+    for ids, count in zip(rows, blocks, strict=True):
+        caches.append(BlockCache(1))
+        if count:
+            model.extend_cache(ids[:, : 5 * count], caches[-1])
+    joined, at = BlockCache.join(caches), list(blocks)
+    for _round in range(rounds):
+        current = torch.cat([ids[:, 5 * count : 5 * (count + 1)] for ids, count in zip(rows, at, strict=True)])
+        got = model.hidden(current, cache=joined)
+        for row, (ids, count) in enumerate(zip(rows, at, strict=True)):
+            wanted = model.hidden(ids[:, : 5 * (count + 1)])[:, 5 * count :]
+            torch.testing.assert_close(got[row : row + 1], wanted, rtol=1e-9, atol=1e-9)
+        model.extend_cache(current, joined)
+        order = list(range(1, len(rows))) if len(rows) > 2 else list(range(len(rows)))[::-1]
+        joined = joined.select(torch.tensor(order))
+        rows, at = [rows[row] for row in order], [at[row] + 1 for row in order]
+    assert joined.starts is not None
+    assert joined.starts.tolist() == [5 * count for count in at]
+    assert joined.length == 5 * max(at)

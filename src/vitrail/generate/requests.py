@@ -1,6 +1,7 @@
 """Requests: what is checked before generation, and what one request carries through it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -13,6 +14,23 @@ from vitrail.model import ModelConfig
 from vitrail.steer import SteerPlan
 
 OnCommit = Callable[[Commit], None]
+
+
+@dataclass(frozen=True)
+class Picked:
+    """What one forward fills in for one request.
+
+    Attributes:
+        positions: absolute positions, most confident first.
+        tokens: their ids.
+        logits: raw logits of these.
+        logprobs: log-probabilities of these, in nats.
+    """
+
+    positions: Sequence[int]
+    tokens: Sequence[int]
+    logits: Sequence[float]
+    logprobs: Sequence[float]
 
 
 class Request:
@@ -57,31 +75,52 @@ class Request:
         """
         return torch.rand(count, generator=self._generator, dtype=torch.float64)
 
+    def block_start(self, block: int) -> int:
+        """First position of the block that holds the next token.
+
+        Args:
+            block: tokens in a block.
+
+        Returns:
+            an absolute position on the grid.
+        """
+        return len(self.ids) // block * block
+
+    def cut(self, position: int) -> None:
+        """End the text at a position at the latest; the work on it stops at the next step.
+
+        Args:
+            position: absolute, where the text ends; 0 abandons the request.
+        """
+        self.stop = min(self.stop, position)
+
     def commit(
-        self,
-        positions: Sequence[int],
-        tokens: Sequence[int],
-        logits: Sequence[float],
-        logprobs: Sequence[float],
-        row_length: int,
+        self, picked: Picked, row_length: int, alternatives: Sequence[tuple[tuple[int, float], ...]] = ()
     ) -> Commit:
         """Record what one forward filled in; a stop id among it moves the end of the text.
 
         Args:
-            positions: absolute positions.
-            tokens: their ids.
-            logits: raw logits of these.
-            logprobs: log-probabilities of these.
+            picked: positions, ids, and their scores.
             row_length: length of the row in that forward.
+            alternatives: the most likely ids of each position with their log-probabilities, if asked for.
 
         Returns:
             the record.
         """
-        step = len(self.commits)
-        commit = Commit(step, tuple(positions), tuple(tokens), tuple(logits), tuple(logprobs), row_length, self.number)
+        commit = Commit(
+            step=len(self.commits),
+            positions=tuple(picked.positions),
+            tokens=tuple(picked.tokens),
+            logits=tuple(picked.logits),
+            logprobs=tuple(picked.logprobs),
+            row_length=row_length,
+            request=self.number,
+            alternatives=tuple(alternatives),
+        )
         self.commits.append(commit)
-        ends = [pos + 1 for pos, token in zip(positions, tokens, strict=True) if token in self._stop_ids]
-        self.stop = min([self.stop, *ends])
+        for pos, token in zip(picked.positions, picked.tokens, strict=True):
+            if token in self._stop_ids:
+                self.cut(pos + 1)
         return commit
 
     def trace(self, model_id: str) -> Trace:

@@ -29,6 +29,7 @@ class Sampling(Settings):
         seed: of the request's own generator.
         stop_ids: ids that end the text; they are kept as its last token.
         allowed_specials: special tokens that may be sampled: `eoc` ends a chunk, `eos` ends the text.
+        num_alternatives: most likely ids recorded beside each token; they do not change the text.
     """
 
     max_new_tokens: Annotated[int, Field(ge=1)] = 64
@@ -39,6 +40,7 @@ class Sampling(Settings):
     seed: Seed = 0
     stop_ids: tuple[int, ...] = ()
     allowed_specials: tuple[Special, ...] = ()
+    num_alternatives: Annotated[int, Field(ge=0, le=64)] = 0
 
 
 def stop_ids(config: ModelConfig, sampling: Sampling) -> frozenset[int]:

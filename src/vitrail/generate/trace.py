@@ -38,6 +38,8 @@ class Commit:
         logprobs: its log-probability by the same logits at temperature 1, in nats.
         row_length: length of the row in that forward: the end of the current block.
         request: number of the request in its call of `generate`; not part of the content.
+        alternatives: for each position the most likely ids with their log-probabilities, best first, where
+            the sampling asks for them; not part of the content, and not saved.
     """
 
     step: int
@@ -47,6 +49,7 @@ class Commit:
     logprobs: tuple[float, ...]
     row_length: int
     request: int = field(default=0, compare=False)
+    alternatives: tuple[tuple[tuple[int, float], ...], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)

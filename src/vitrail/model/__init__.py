@@ -9,6 +9,7 @@ from vitrail.model.attention import (
     block_causal,
     causal,
     dense_mask,
+    padded_mask,
 )
 from vitrail.model.backbone import Backbone, Injection
 from vitrail.model.cache import BlockCache
@@ -42,5 +43,6 @@ __all__ = [
     "init_model",
     "load_config",
     "load_model",
+    "padded_mask",
     "save_model",
 ]

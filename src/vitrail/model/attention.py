@@ -47,21 +47,25 @@ def causal(query_pos: Tensor, key_pos: Tensor) -> Tensor:
     return key_pos <= query_pos
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Visibility:
     """The attention pattern of one forward: `num_queries` positions after a prefix of `start`.
+
+    Where rows have prefixes of different lengths, the shorter ones are padded to `start`.
 
     Attributes:
         backbone: `cdlm` (block-causal) or `ar` (causal).
         block: tokens in a diffusion block.
         start: absolute position of the first query; keys run from 0 to `start + num_queries`.
         num_queries: T.
+        starts: [B] length of each row's prefix, whole blocks; None where all have `start`.
     """
 
     backbone: Literal["cdlm", "ar"]
     block: int
     start: int
     num_queries: int
+    starts: Int[Tensor, " B"] | None = None
 
     def sees(self, query_pos: Tensor, key_pos: Tensor) -> Tensor:
         """Apply the predicate of the backbone to absolute positions.
@@ -101,6 +105,21 @@ def dense_mask(visible: Visibility, device: torch.device | None = None) -> Bool[
     return visible.sees(key_pos[visible.start :, None], key_pos[None, :])
 
 
+def padded_mask(visible: Visibility, starts: Int[Tensor, " B"]) -> Bool[Tensor, "B 1 T S"]:
+    """The pattern of rows with prefixes of different lengths: keys in the padding are hidden.
+
+    Args:
+        visible: the pattern.
+        starts: [B] length of each row's prefix.
+
+    Returns:
+        [B 1 T S], True where the query takes the key in.
+    """
+    slot = torch.arange(visible.start + visible.num_queries, device=starts.device)
+    is_key = (slot < starts[:, None]) | (slot >= visible.start)
+    return is_key[:, None, None, :] & dense_mask(visible, starts.device)
+
+
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(q [B H T d], k [B G S d], v [B G S d]) -> [B H T d] for one fixed pattern."""
 
@@ -123,7 +142,7 @@ class AttentionKernel(Protocol):
 
 
 class SdpaKernel:
-    """`scaled_dot_product_attention`: block by block without a mask (`cdlm`), with a table (`ar`)."""
+    """`scaled_dot_product_attention`: block by block without a mask (`cdlm`), with a table (`ar`, padded rows)."""
 
     def prepare(self, visible: Visibility, device: torch.device) -> Attend:
         """The attention function for a pattern.
@@ -135,8 +154,9 @@ class SdpaKernel:
         Returns:
             softmax(q kᵀ / √d) v over the visible keys.
         """
-        if visible.backbone == "ar":
-            mask = dense_mask(visible, device)
+        if visible.backbone == "ar" or visible.starts is not None:
+            starts = None if visible.starts is None else visible.starts.to(device)
+            mask = dense_mask(visible, device) if starts is None else padded_mask(visible, starts)
             return _in_fp32_for_cpu_backward(lambda q, k, v: _sdpa(q, k, v, mask))
         stretches = visible.stretches()
 
@@ -190,12 +210,14 @@ class FlexKernel:
         Returns:
             the same function as `SdpaKernel`, up to rounding.
         """
+        starts = None if visible.starts is None else visible.starts.to(device)
 
-        def sees(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            return visible.sees(query + visible.start, key)
+        def sees(batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            is_seen = visible.sees(query + visible.start, key)
+            return is_seen if starts is None else is_seen & ((key < starts[batch]) | (key >= visible.start))
 
-        num_keys = visible.start + visible.num_queries
-        mask = create_block_mask(sees, None, None, visible.num_queries, num_keys, device=str(device))
+        num_rows, num_keys = None if starts is None else len(starts), visible.start + visible.num_queries
+        mask = create_block_mask(sees, num_rows, None, visible.num_queries, num_keys, device=str(device))
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             output = self._attention(q, k, v, block_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
@@ -221,8 +243,8 @@ def attention_kernel(name: Literal["sdpa", "flex"]) -> AttentionKernel:
 
 
 def rope_angles(
-    pos: Int[Tensor, " T"], head_width: int, base: float
-) -> tuple[Float[Tensor, "T {head_width//2}"], Float[Tensor, "T {head_width//2}"]]:
+    pos: Int[Tensor, "*rows T"], head_width: int, base: float
+) -> tuple[Float[Tensor, "*rows T {head_width//2}"], Float[Tensor, "*rows T {head_width//2}"]]:
     """Cosine and sine of the rotary angles, computed in fp32 as in the release.
 
     Args:
@@ -231,21 +253,21 @@ def rope_angles(
         base: base of the geometric series of frequencies.
 
     Returns:
-        cos and sin of pos · base^(−2j/d), each [T d/2] fp32.
+        cos and sin of pos · base^(−2j/d), each [... T d/2] fp32.
     """
     exponent = torch.arange(0, head_width, 2, device=pos.device, dtype=torch.float32) / head_width
-    angle = torch.outer(pos.to(torch.float32), 1.0 / base**exponent)
+    angle = pos.to(torch.float32)[..., None] * (1.0 / base**exponent)
     return angle.cos(), angle.sin()
 
 
 def rotate(
-    x: Float[Tensor, "B H T d"], cos: Float[Tensor, "T e"], sin: Float[Tensor, "T e"]
+    x: Float[Tensor, "B H T d"], cos: Float[Tensor, "*rows T e"], sin: Float[Tensor, "*rows T e"]
 ) -> Float[Tensor, "B H T d"]:
     """Rotary position embedding, half-split convention.
 
     Args:
         x: queries or keys.
-        cos: cosines of the angles, e = d/2; the rotation runs in the wider dtype of `x` and these.
+        cos: cosines of the angles, e = d/2, [T e] or [B 1 T e]; the rotation runs in the wider dtype of `x` and these.
         sin: sines of the angles.
 
     Returns:

@@ -233,11 +233,14 @@ class Backbone(nn.Module):
     def _pass(self, embeddings: Tensor, cache: BlockCache | None) -> _Pass:
         config, device = self.config, embeddings.device
         start = 0 if cache is None else cache.length
-        visible = Visibility(config.backbone, config.block, start, embeddings.shape[1])
+        starts = cache.starts if cache is not None and cache.is_ragged else None
+        visible = Visibility(config.backbone, config.block, start, embeddings.shape[1], starts)
         attend = self.kernel.prepare(visible, device)
         if not config.use_rope:
             return _Pass(attend, None, None, cache)
-        pos = torch.arange(start, start + embeddings.shape[1], device=device)
+        pos = torch.arange(embeddings.shape[1], device=device)
+        # Rows at different places have angles of their own, the same for all heads: [B 1 T].
+        pos = pos + (start if starts is None else starts.to(device)[:, None, None])
         cos, sin = rope_angles(pos, config.head_width, config.rope_base)
         if not config.rope_full_precision:
             cos, sin = cos.to(embeddings.dtype), sin.to(embeddings.dtype)

@@ -3,6 +3,10 @@
 Under the block-causal mask a finished block never changes, so its keys and values are computed once. Each
 layer owns one growing buffer; the current block is written behind the finished part, so attention reads
 one view and nothing is copied.
+
+Rows may stand at different blocks: a shorter prefix is padded to the longest, and attention skips the
+padding (`starts`). Keys are rotated by their own absolute positions before they are stored, so it does not
+matter in which slot they lie.
 """
 
 from collections.abc import Sequence
@@ -13,15 +17,30 @@ from torch import Tensor
 
 
 class BlockCache:
-    """Keys and values of the finished prefix, per layer: [B G P d], P = `length`.
+    """Keys and values of the finished prefixes, per layer: [B G P d], P = `length`, the longest prefix.
 
     Filled by `ConceptLM.extend_cache`. It serves inference only: nothing in it takes part in a gradient.
+
+    Attributes:
+        length: slots before the current positions.
+        starts: [B] finished positions of each row; None where all rows have `length` of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, num_rows: int | None = None) -> None:
+        """Make an empty cache.
+
+        Args:
+            num_rows: rows that stand at position 0, to be joined with others; None leaves it to the first forward.
+        """
         self.length = 0
+        self.starts = None if num_rows is None else torch.zeros(num_rows, dtype=torch.long)
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether some row has a shorter prefix than others."""
+        return self.starts is not None and bool((self.starts != self.length).any())
 
     def put(
         self, layer: int, k: Float[Tensor, "B G T d"], v: Float[Tensor, "B G T d"]
@@ -45,8 +64,22 @@ class BlockCache:
             buffers.append(buffer[:, :, :stop])
         return buffers[0], buffers[1]
 
+    def finish(self, count: int) -> None:
+        """Count the positions written last as finished; each row's move up to its own prefix.
+
+        Args:
+            count: T, how many.
+        """
+        if self.starts is not None:
+            for row in (self.starts < self.length).nonzero()[:, 0].tolist():
+                at = int(self.starts[row])
+                for buffer in (*self._keys.values(), *self._values.values()):
+                    buffer[row, :, at : at + count] = buffer[row, :, self.length : self.length + count].clone()
+            self.starts = self.starts + count
+        self.length += count
+
     def select(self, rows: Int[Tensor, " n"]) -> "BlockCache":
-        """The finished prefix of some sequences, as a cache of its own.
+        """The finished prefixes of some sequences, as a cache of their own.
 
         Args:
             rows: sequences to take, in the order wanted; they may repeat.
@@ -55,9 +88,12 @@ class BlockCache:
             a copy; extending it leaves this one as it is.
         """
         selected = BlockCache()
-        selected.length = self.length
+        selected.starts = None if self.starts is None else self.starts[rows.cpu()]
+        # Without rows, or without a record of them, the longest prefix stays the measure.
+        has_rows = selected.starts is not None and len(selected.starts) > 0
+        selected.length = int(selected.starts.max()) if selected.starts is not None and has_rows else self.length
         for ours, theirs in ((self._keys, selected._keys), (self._values, selected._values)):
-            theirs.update({layer: buffer[rows, :, : self.length] for layer, buffer in ours.items()})
+            theirs.update({layer: buffer[rows, :, : selected.length] for layer, buffer in ours.items()})
         return selected
 
     @staticmethod
@@ -65,19 +101,34 @@ class BlockCache:
         """The sequences of several caches one after another.
 
         Args:
-            caches: at least one; all of the same length.
+            caches: at least one; prefixes may differ in length.
 
         Returns:
             one cache, a copy.
         """
-        assert len({cache.length for cache in caches}) == 1, "caches of different lengths cannot share a batch"
         joined = BlockCache()
-        joined.length = caches[0].length
+        joined.starts = torch.cat([cache._known_starts() for cache in caches])
+        joined.length = max(cache.length for cache in caches)
         for name in ("_keys", "_values"):
             stores: list[dict[int, Tensor]] = [getattr(cache, name) for cache in caches]
-            parts = {layer: [store[layer][:, :, : joined.length] for store in stores] for layer in stores[0]}
-            getattr(joined, name).update({layer: torch.cat(buffers) for layer, buffers in parts.items()})
+            largest = max(stores, key=len)
+            for layer, example in largest.items():
+                # Zeros, since what attention skips is still multiplied by a weight of zero.
+                whole = example.new_zeros(len(joined.starts), example.shape[1], joined.length, example.shape[3])
+                at = 0
+                for cache, store in zip(caches, stores, strict=True):
+                    stop = at + len(cache._known_starts())
+                    if layer in store:
+                        whole[at:stop, :, : cache.length] = store[layer][:, :, : cache.length]
+                    at = stop
+                getattr(joined, name)[layer] = whole
         return joined
+
+    def _known_starts(self) -> Int[Tensor, " B"]:
+        if self.starts is not None:
+            return self.starts
+        assert self._keys, "a cache that was never extended does not know its rows: say num_rows"
+        return torch.full((len(next(iter(self._keys.values()))),), self.length)
 
     def _room(self, store: dict[int, Tensor], layer: int, current: Tensor, stop: int) -> Tensor:
         buffer = store.get(layer)

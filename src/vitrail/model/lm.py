@@ -210,5 +210,5 @@ class ConceptLM(nn.Module):
         if self.config.backbone == "cdlm" and stop % self.config.block:
             raise ValueError(f"a cache holds whole blocks of {self.config.block} tokens, got {stop} positions")
         hidden = self.hidden(input_ids, cache=cache)
-        cache.length = stop
+        cache.finish(input_ids.shape[1])
         return hidden
