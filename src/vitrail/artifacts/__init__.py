@@ -2,10 +2,11 @@
 
 from vitrail.artifacts.files import (
     atomic_write_bytes,
-    disk_full_is_clear,
     file_sha256,
     make_folder,
     read_json,
+    sync_file,
+    write_faults_are_clear,
     write_json,
 )
 from vitrail.artifacts.manifest import (
@@ -13,8 +14,10 @@ from vitrail.artifacts.manifest import (
     InputRef,
     Manifest,
     content_id,
+    damage,
     lineage,
     read_manifest,
+    read_whole,
 )
 from vitrail.artifacts.stage import Stage, Writing
 
@@ -26,11 +29,14 @@ __all__ = [
     "Writing",
     "atomic_write_bytes",
     "content_id",
-    "disk_full_is_clear",
+    "damage",
     "file_sha256",
     "lineage",
     "make_folder",
     "read_json",
     "read_manifest",
+    "read_whole",
+    "sync_file",
+    "write_faults_are_clear",
     "write_json",
 ]

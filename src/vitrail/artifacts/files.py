@@ -6,6 +6,7 @@ equal bytes.
 
 import contextlib
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -13,9 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from vitrail.errors import ArtifactError, RunFailed
+from vitrail.errors import ArtifactError, RunFailed, VitrailError
 
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_READ_ONLY = frozenset({errno.EROFS})
 
 
 def atomic_write_bytes(path: Path, data: bytes) -> None:
@@ -27,17 +29,17 @@ def atomic_write_bytes(path: Path, data: bytes) -> None:
 
     Raises:
         RunFailed: the disk is full; an existing file is left as it was.
+        ArtifactError: the place cannot be written to.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with disk_full_is_clear(path), partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+        with write_faults_are_clear(path):
+            _write_synced(partial, data)
+            partial.replace(path)
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be written ({error.strerror}); name another place") from error
+    finally:
+        _remove_partials(path)
     sync_dir(path.parent)
 
 
@@ -50,6 +52,7 @@ def write_json(path: Path, value: Any) -> None:
 
     Raises:
         RunFailed: the disk is full.
+        ArtifactError: the place cannot be written to.
     """
     text = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False)
     atomic_write_bytes(path, (text + "\n").encode())
@@ -76,8 +79,8 @@ def read_json(path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def disk_full_is_clear(path: Path) -> Iterator[None]:
-    """Turn the system's "no space left" into one line that says what to do.
+def write_faults_are_clear(path: Path) -> Iterator[None]:
+    """Turn the system's "no space left" and "read-only" into one line that says what to do.
 
     Args:
         path: what was being written, for the message.
@@ -87,13 +90,16 @@ def disk_full_is_clear(path: Path) -> Iterator[None]:
 
     Raises:
         RunFailed: the disk (or the quota) is full.
+        ArtifactError: the file system is read-only.
     """
     try:
         yield
     except Exception as error:
-        if not is_disk_full(error):
-            raise
-        raise RunFailed(f"{path}: the disk is full; free some space and run again, finished work is kept") from error
+        if _is_one_of(error, _DISK_FULL):
+            raise _disk_full(path) from error
+        if _is_one_of(error, _READ_ONLY):
+            raise ArtifactError(f"{path}: the file system is read-only; name another place") from error
+        raise
 
 
 def make_folder(path: Path) -> None:
@@ -104,27 +110,14 @@ def make_folder(path: Path) -> None:
 
     Raises:
         ArtifactError: a file is in the way, or the place cannot be written to.
+        RunFailed: the disk is full.
     """
     try:
         path.resolve().mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        if is_disk_full(error):
-            raise
+        if _is_one_of(error, _DISK_FULL):
+            raise _disk_full(path) from error
         raise ArtifactError(f"{path}: cannot be made ({error.strerror}); name another place") from error
-
-
-def is_disk_full(error: Exception) -> bool:
-    """Whether a fault means that the disk, or the user's share of it, is full.
-
-    Args:
-        error: the system's own, or that of a library which only quotes it (FAISS, safetensors).
-
-    Returns:
-        true for "no space left" and "quota exceeded".
-    """
-    if isinstance(error, OSError) and error.errno in _DISK_FULL:
-        return True
-    return any(os.strerror(code) in str(error) for code in _DISK_FULL)
 
 
 def file_sha256(path: Path) -> str:
@@ -161,3 +154,42 @@ def sync_dir(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _is_one_of(error: Exception, codes: frozenset[int]) -> bool:
+    """Whether a fault is one of the system's, or one that tells of it: of a library (FAISS, safetensors), or ours."""
+    if isinstance(error, OSError) and error.errno in codes:
+        return True
+    if isinstance(error, VitrailError) and isinstance(error.__cause__, Exception):
+        return _is_one_of(error.__cause__, codes)
+    return any(os.strerror(code) in str(error) for code in codes)
+
+
+def _disk_full(path: Path) -> RunFailed:
+    return RunFailed(f"{path}: the disk is full; free some space and run again, finished work is kept")
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _remove_partials(path: Path) -> None:
+    """Remove this process's unfinished copy of a file, and those of processes that were killed."""
+    for partial in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        process = partial.name.split(".")[-2]
+        if process == str(os.getpid()) or not _is_running(process):
+            with contextlib.suppress(OSError):
+                partial.unlink()
+
+
+def _is_running(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except OSError:
+        return True  # another user's
+    return True

@@ -43,6 +43,7 @@ class Manifest(BaseModel):
         settings: the resolved configuration, plain values.
         counts: what was counted while it was made, unit in the name.
         files: relative path → sha256, without the manifest and the provenance.
+        sizes: relative path → bytes of the same files; empty where an older vitrail wrote the manifest.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -54,6 +55,7 @@ class Manifest(BaseModel):
     settings: dict[str, Any]
     counts: dict[str, int]
     files: dict[str, str]
+    sizes: dict[str, int] = {}
 
 
 def read_manifest(path: Path, kind: str | None = None) -> Manifest:
@@ -86,6 +88,45 @@ def read_manifest(path: Path, kind: str | None = None) -> Manifest:
     if kind is not None and manifest.kind != kind:
         raise ArtifactError(f"{path}: holds {_an(manifest.kind)}, wanted {_an(kind)}")
     return manifest
+
+
+def read_whole(path: Path, kind: str | None = None) -> Manifest:
+    """The manifest of an artifact directory whose files are all there, in their full length.
+
+    Args:
+        path: the directory.
+        kind: the kind it must have, or None for any.
+
+    Returns:
+        the manifest.
+
+    Raises:
+        ArtifactError: as of `read_manifest`, or a file is missing or has another length.
+    """
+    manifest = read_manifest(path, kind)
+    if fault := damage(path, manifest):
+        raise ArtifactError(f"{path}/{fault}; build the {manifest.kind} again, with the command that made it")
+    return manifest
+
+
+def damage(path: Path, manifest: Manifest) -> str:
+    """What is wrong with the files of an artifact, as far as a look at their lengths tells; their bytes are not read.
+
+    Args:
+        path: its directory.
+        manifest: its manifest.
+
+    Returns:
+        the first fault, such as `tokens.npy: damaged or missing (no such file)`; empty where there is none.
+    """
+    for name in manifest.files:
+        file = path / name
+        if not file.is_file():
+            return f"{name}: damaged or missing (no such file)"
+        size = file.stat().st_size
+        if size != manifest.sizes.get(name, size):
+            return f"{name}: damaged or missing ({size:,} bytes instead of {manifest.sizes[name]:,})"
+    return ""
 
 
 def lineage(path: Path) -> list[tuple[int, Manifest, Path]]:

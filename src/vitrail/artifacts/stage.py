@@ -1,27 +1,29 @@
 """Stages: one directory to be made, that appears whole or not at all.
 
 A stage knows what it will be made from (kind, settings, ids of its inputs). If its directory already says
-the same, it is done. Otherwise its files go to a hidden directory beside it, which is flushed, described
-by a manifest, and renamed into place; a stale one is moved aside first and removed after. Long stages
-keep what an interrupted attempt had finished in `Writing.work`, which is theirs as long as nothing that
-enters the fingerprint changes.
+the same and lacks no file, it is done. Otherwise its files go to a hidden directory beside it, which is
+flushed, described by a manifest, and renamed into place; a stale one is moved aside first and removed after.
+Long stages keep what an interrupted attempt had finished in `Writing.work`, which is theirs as long as nothing
+that enters the fingerprint changes. All of that happens under a lock, a hidden file that is gone afterwards.
 """
 
 import contextlib
 import fcntl
+import glob
+import logging
 import os
 import platform
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from vitrail.artifacts.files import disk_full_is_clear, file_sha256, make_folder, sync_dir, sync_file, write_json
+from vitrail.artifacts.files import file_sha256, make_folder, sync_dir, sync_file, write_faults_are_clear, write_json
 from vitrail.artifacts.manifest import (
     FORMAT_VERSION,
     MANIFEST_NAME,
@@ -30,12 +32,14 @@ from vitrail.artifacts.manifest import (
     Manifest,
     canonical,
     content_id,
+    damage,
     read_manifest,
 )
 from vitrail.errors import ArtifactError, RunFailed
 
-_OUTSIDE_ID = frozenset({MANIFEST_NAME, PROVENANCE_NAME})
 _VERSIONED = ("vitrail", "numpy", "torch", "tokenizers", "pyarrow", "faiss-cpu", "scikit-learn")
+
+logger = logging.getLogger("vitrail.artifacts")
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,15 @@ class Writing:
 class Stage:
     """One artifact directory, already there or still to be written (design §8)."""
 
-    def __init__(self, out: Path, kind: str, settings: Mapping[str, Any], inputs: Mapping[str, Path]) -> None:
+    def __init__(
+        self,
+        out: Path,
+        kind: str,
+        settings: Mapping[str, Any],
+        inputs: Mapping[str, Path],
+        *,
+        later: Sequence[str] = (),
+    ) -> None:
         """Look at the place and the inputs; nothing is written.
 
         Args:
@@ -64,6 +76,7 @@ class Stage:
             kind: what it holds.
             settings: the resolved configuration, plain JSON values.
             inputs: name → artifact directory it is made from.
+            later: names of files that may be put into the finished directory, and are replaced with it.
 
         Raises:
             ArtifactError: an input is not an artifact, or `out` holds something that must not be replaced.
@@ -73,7 +86,8 @@ class Stage:
         self._settings: dict[str, Any] = dict(settings)
         self._inputs = {name: Path(path).resolve() for name, path in sorted(inputs.items())}
         self._input_ids = {name: read_manifest(path).id for name, path in self._inputs.items()}
-        self._found = _replaceable(self.out, kind)
+        self._outside = {MANIFEST_NAME, PROVENANCE_NAME, *later}
+        self._found, self._damage = self._look()
 
     @property
     def fingerprint(self) -> str:
@@ -82,8 +96,8 @@ class Stage:
 
     @property
     def is_done(self) -> bool:
-        """Whether the directory was made by the same recipe; otherwise it is missing or stale."""
-        if self._found is None:
+        """Whether the directory was made by the same recipe; otherwise it is missing, stale or damaged."""
+        if self._found is None or self._damage:
             return False
         found = self._found
         ids = {name: ref.id for name, ref in found.inputs.items()}
@@ -98,15 +112,21 @@ class Stage:
             the places to write to.
 
         Raises:
-            ArtifactError: the place cannot be written to.
-            RunFailed: the disk is full, or another process is writing the same artifact.
+            ArtifactError: the place cannot be written to, or holds a file that is not the artifact's.
+            RunFailed: the disk is full, or another process is writing the same artifact, or just did.
         """
-        started = time.monotonic()
-        hidden = self.out.with_name(f".{self.out.name}.new")
-        work = self.out.with_name(f".{self.out.name}.work-{self.fingerprint[:16]}")
-        with disk_full_is_clear(self.out), _locked(hidden):
+        started, was_done = time.monotonic(), self.is_done
+        hidden, work = self._beside("new"), self._beside(f"work-{self.fingerprint[:16]}")
+        with write_faults_are_clear(self.out), _locked(self._beside("lock"), self.out):
+            self._tidy()
+            self._found, self._damage = self._look()
+            if self.is_done and not was_done:
+                raise RunFailed(f"{self.out}: another process finished this artifact just now; run again")
+            self._require_own()
+            if self._damage:
+                logger.warning("%s/%s; the %s is built again", self.out, self._damage, self.kind)
             try:
-                _empty(hidden)
+                hidden.mkdir()
                 work.mkdir(exist_ok=True)
                 writing = Writing(dir=hidden, work=work)
                 yield writing
@@ -114,25 +134,53 @@ class Stage:
                 write_json(hidden / MANIFEST_NAME, manifest.model_dump())
                 write_json(hidden / PROVENANCE_NAME, _provenance(time.monotonic() - started))
                 self._swap(hidden)
-                self._found = manifest
+                self._found, self._damage = manifest, ""
             except BaseException:
                 shutil.rmtree(hidden, ignore_errors=True)
                 with contextlib.suppress(OSError):
                     work.rmdir()  # only if nothing in it is worth keeping
                 raise
-        for scratch in self.out.parent.glob(f".{self.out.name}.work-*"):
-            shutil.rmtree(scratch, ignore_errors=True)
+            for scratch in self.out.parent.glob(f".{glob.escape(self.out.name)}.work-*"):
+                shutil.rmtree(scratch, ignore_errors=True)
+
+    def _beside(self, what: str) -> Path:
+        return self.out.with_name(f".{self.out.name}.{what}")
+
+    def _tidy(self) -> None:
+        """Undo what a killed attempt left behind: half-written files, and an old artifact that was moved aside."""
+        old, hidden = self._beside("old"), self._beside("new")
+        if old.exists() and not self.out.exists():
+            old.rename(self.out)
+        for leftover in (old, hidden):
+            if leftover.exists():
+                shutil.rmtree(leftover)
+
+    def _look(self) -> tuple[Manifest | None, str]:
+        """What is at the place, and what is wrong with it."""
+        found = _replaceable(self.out, self.kind)
+        return found, damage(self.out, found) if found else ""
+
+    def _require_own(self) -> None:
+        """Refuse to replace a directory into which somebody put a file: it would be lost."""
+        own = self._outside | (self._found.files.keys() if self._found else set())
+        for path in sorted(self.out.rglob("*")):
+            name = path.relative_to(self.out).as_posix()
+            if path.is_file() and name not in own and not path.name.startswith("."):
+                raise ArtifactError(
+                    f"{path}: is no part of the {self.kind}, which is to be replaced; move it, or name another place"
+                )
 
     def _recipe(self) -> dict[str, Any]:
         return _recipe(self.kind, FORMAT_VERSION, self._settings, self._input_ids)
 
     def _describe(self, writing: Writing) -> Manifest:
-        files = {}
+        files, sizes = {}, {}
         for path in sorted(writing.dir.rglob("*")):
             name = path.relative_to(writing.dir).as_posix()
-            if path.is_file() and name not in _OUTSIDE_ID:
+            if path.is_file() and name not in (MANIFEST_NAME, PROVENANCE_NAME):
                 sync_file(path)
                 files[name] = file_sha256(path)
+                sizes[name] = path.stat().st_size
         refs = {
             name: InputRef(id=self._input_ids[name], path=Path(os.path.relpath(path, self.out)).as_posix())
             for name, path in self._inputs.items()
@@ -145,13 +193,13 @@ class Stage:
             settings=self._settings,
             counts=dict(writing.counts),
             files=files,
+            sizes=sizes,
         )
 
     def _swap(self, hidden: Path) -> None:
         for folder in (*(path for path in hidden.rglob("*") if path.is_dir()), hidden):
             sync_dir(folder)
-        old = self.out.with_name(f".{self.out.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
+        old = self._beside("old")
         if self.out.exists():
             self.out.rename(old)
         hidden.rename(self.out)
@@ -178,34 +226,39 @@ def _replaceable(out: Path, kind: str) -> Manifest | None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    make_folder(folder)
-    handle = os.open(folder, os.O_RDONLY)
+def _locked(lock: Path, out: Path) -> Iterator[None]:
+    """Hold the lock of a place; it ends with the process, however that ends."""
+    make_folder(lock.parent)
+    handle = _lock(lock, out)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RunFailed(f"{folder}: another process is writing this artifact; wait for it or stop it") from error
-        if not _is_at(handle, folder):  # a writer that finishes renames the folder, and the lock goes with it
-            raise RunFailed(f"{folder}: another process finished this artifact just now; run again")
         yield
     finally:
+        with contextlib.suppress(OSError):
+            lock.unlink()
         os.close(handle)
 
 
-def _is_at(handle: int, folder: Path) -> bool:
+def _lock(lock: Path, out: Path) -> int:
+    while True:
+        try:
+            handle = os.open(lock, os.O_RDONLY | os.O_CREAT, 0o666)
+        except PermissionError as error:
+            raise ArtifactError(f"{out}: cannot be made ({error.strerror}); name another place") from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(handle)
+            raise RunFailed(f"{out}: another process is writing this artifact; wait for it or stop it") from error
+        if _is_at(handle, lock):
+            return handle
+        os.close(handle)  # its last holder removed it before we had it
+
+
+def _is_at(handle: int, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(handle), folder.stat())
+        return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _empty(folder: Path) -> None:
-    for entry in folder.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
 
 
 def _provenance(wall_s: float) -> dict[str, Any]:

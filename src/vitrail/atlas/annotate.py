@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from threadpoolctl import threadpool_limits
 
-from vitrail.artifacts import Manifest, Stage, read_manifest
+from vitrail.artifacts import Manifest, Stage, read_manifest, read_whole
 from vitrail.atlas.annotated import KIND, Chunk, ChunkWriter
 from vitrail.atlas.annotator import Annotator
 from vitrail.atlas.library import LIBRARY_NAME, ConceptLibrary
@@ -45,7 +45,7 @@ def annotate_corpus(corpus_dir: Path, atlas_dir: Path, out: Path) -> Manifest:
     stage = Stage(out, KIND, {}, {"corpus": corpus_dir, "atlas": atlas_dir})
     if stage.is_done:
         return read_manifest(out, KIND)
-    settings = AtlasSettings.parse(read_manifest(atlas_dir, "atlas").settings, where=str(atlas_dir))
+    settings = AtlasSettings.parse(read_whole(atlas_dir, "atlas").settings, where=str(atlas_dir))
     annotator, library = Annotator.load(atlas_dir), ConceptLibrary.load(atlas_dir)
     with stage.write() as writing, threadpool_limits(1):
         guide = _FieldGuide()

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Float16
 from numpy.typing import NDArray
 
-from vitrail.artifacts import Manifest, read_manifest
+from vitrail.artifacts import Manifest, read_whole
 from vitrail.atlas.annotator import Label
 from vitrail.atlas.library import ConceptLibrary
 from vitrail.corpus import Split
@@ -108,7 +108,7 @@ class AnnotatedCorpus:
         Raises:
             ArtifactError: not an annotated corpus, or damaged.
         """
-        return cls(path, read_manifest(path, KIND))
+        return cls(path, read_whole(path, KIND))
 
     @property
     def num_chunks(self) -> int:

@@ -86,9 +86,10 @@ def build_atlas(corpus_dir: Path, out: Path, settings: AtlasSettings) -> Manifes
     stage = Stage(out, KIND, settings.model_dump(), {"corpus": corpus_dir})
     if stage.is_done:
         return read_manifest(out, KIND)
-    chunks = gather_chunks(Corpus.open(corpus_dir).documents(), settings)
-    atlas = fit_atlas(chunks, settings)
-    with stage.write() as writing:
+    corpus = Corpus.open(corpus_dir)
+    with stage.write() as writing:  # from here on, so that a place that cannot be written to is known at once
+        chunks = gather_chunks(corpus.documents(), settings)
+        atlas = fit_atlas(chunks, settings)
         atlas.library.save(writing.dir / LIBRARY_NAME)
         pq.write_table(atlas.tag_table, writing.dir / TAGS_NAME, compression="zstd")
         pq.write_table(atlas.cluster_table, writing.dir / "clusters.parquet", compression="zstd")

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from vitrail.artifacts import lineage, read_manifest
+from vitrail.artifacts import damage, lineage, read_manifest
 from vitrail.atlas import AnnotatedCorpus
-from vitrail.cli.output import Json, Overrides, described, emit, parse_overrides, working
+from vitrail.cli.output import Json, Overrides, Whole, described, emit, parse_overrides, working
 from vitrail.corpus import CorpusSettings
 from vitrail.corpus import import_corpus as import_documents
 from vitrail.errors import ConfigError
@@ -12,7 +12,9 @@ from vitrail.packed import PackSettings, pack_corpus
 from vitrail.text import Tokenizer, train_tokenizer
 
 
-def import_corpus(*sources: Path, out: Path, text_field: str = "text", min_chars: int = 1, json: Json = False) -> None:
+def import_corpus(
+    *sources: Path, out: Path, text_field: str = "text", min_chars: Whole = 1, json: Json = False
+) -> None:
     """Read text files, folders, JSONL (.gz, .zst) and Parquet into a corpus.
 
     Example: `vitrail corpus import texts/ more.jsonl.gz --out runs/corpus`
@@ -82,6 +84,7 @@ def info(directory: Path, *, json: Json = False) -> None:
         json: print one JSON object.
     """
     manifest = read_manifest(directory)
+    fault = damage(directory, manifest)
     rows = lineage(directory)
     tree = [
         "  " * depth
@@ -90,6 +93,9 @@ def info(directory: Path, *, json: Json = False) -> None:
         for depth, ancestor, path in rows
     ]
     result = manifest.model_dump() | {
-        "lineage": [{"depth": depth, "kind": m.kind, "id": m.id, "path": str(path)} for depth, m, path in rows]
+        "damage": fault,
+        "lineage": [{"depth": depth, "kind": m.kind, "id": m.id, "path": str(path)} for depth, m, path in rows],
     }
+    if fault:
+        tree.append(f"{fault}; build the {manifest.kind} again, with the command that made it")
     emit(result, json, "\n".join(tree))

@@ -18,6 +18,8 @@ from vitrail.cli.output import (
     Json,
     Overrides,
     SeedFlag,
+    Whole,
+    answering,
     described,
     emit,
     parse_overrides,
@@ -68,10 +70,10 @@ def generate(
     prompt: str,
     *,
     steer: Steering = "",
-    max_new_tokens: int = 64,
+    max_new_tokens: Whole = 64,
     temperature: float = 0.0,
     top_p: float = 1.0,
-    tokens_per_step: int = 1,
+    tokens_per_step: Whole = 1,
     repetition_penalty: float = 1.0,
     seed: SeedFlag = 0,
     save: Path | None = None,
@@ -110,10 +112,13 @@ def generate(
         steer=steer,
         on_commit=None if json else CommitPrinter(loaded, progress_console),
     )
-    if save is not None:
-        answer.trace.save(save)
     result = {"prompt": prompt, "text": answer.text, "token_ids": list(answer.token_ids), "steer": steer}
-    emit(result | ({"trace": str(save)} if save else {}), json, answer.text)
+    try:
+        if save is not None:
+            answer.trace.save(save)
+            result["trace"] = str(save)
+    finally:
+        emit(result, json, answer.text)  # a trace that finds no place does not cost the answer
 
 
 def explain(
@@ -122,7 +127,7 @@ def explain(
     *,
     index: Path | None = None,
     steer: Steering = "",
-    max_new_tokens: int = 64,
+    max_new_tokens: Whole = 64,
     temperature: float = 0.0,
     seed: SeedFlag = 0,
     device: Device = "auto",
@@ -156,7 +161,8 @@ def explain(
     if json:
         emit(why.model_dump(mode="json"), as_json=True, text="")
     else:
-        why.render(Console(highlight=False, emoji=False))
+        with answering():
+            why.render(Console(highlight=False, emoji=False))
 
 
 def _is_folder(prompt: str) -> bool:
@@ -190,7 +196,7 @@ def calibrate(
     model: Path,
     *,
     packed: Path,
-    layer: int | None = None,
+    layer: Whole | None = None,
     target: float = 8.0,
     seed: SeedFlag = 0,
     json: Json = False,

@@ -8,19 +8,31 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from cyclopts import Parameter, validators
+from cyclopts import CoercionError, Parameter, Token, validators
 from rich.console import Console
 
-from vitrail.artifacts import disk_full_is_clear
+from vitrail.artifacts import write_faults_are_clear
 from vitrail.errors import ConfigError
 from vitrail.settings import MAX_SEED
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="print one JSON object on stdout")]
 Device = Annotated[str, Parameter(help="auto, cpu, cuda or mps")]
 Dtype = Annotated[str, Parameter(help="float32, bfloat16 or float64")]
-Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
-SeedFlag = Annotated[int, Parameter(validator=validators.Number(gte=0, lte=MAX_SEED))]
 Overrides = Annotated[str, Parameter(allow_leading_hyphen=True, show=False, help="any setting: --group.field value")]
+
+
+def _whole(hint: Any, tokens: Sequence[Token]) -> int:
+    """The whole number that was typed; a fraction is refused, and not cut."""
+    (token,) = tokens
+    try:
+        return int(token.value)
+    except ValueError:
+        raise CoercionError(token=token, target_type=int, msg=f"{token.value!r} is not a whole number") from None
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+Count = Annotated[int, Parameter(converter=_whole, validator=validators.Number(gte=1))]
+SeedFlag = Annotated[int, Parameter(converter=_whole, validator=validators.Number(gte=0, lte=MAX_SEED))]
 
 progress_console = Console(stderr=True, highlight=False, emoji=False)
 
@@ -42,9 +54,24 @@ def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
     is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     if as_json:
         text = json_format.dumps(result, indent=2, ensure_ascii=not is_unicode, allow_nan=False)
-    with disk_full_is_clear(Path("standard output")):
+    with answering():
+        sys.stdout.write(text.rstrip("\n") + "\n")
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Write to standard output so that a full disk behind it is one line, and nothing is written twice.
+
+    Yields:
+        while something prints the result.
+
+    Raises:
+        BrokenPipeError: the reader left.
+        RunFailed: standard output goes to a full disk.
+    """
+    with write_faults_are_clear(Path("standard output")):
         try:
-            sys.stdout.write(text.rstrip("\n") + "\n")
+            yield
             sys.stdout.flush()
         except OSError:
             sys.stdout = None  # or Python writes again what is left, when it ends

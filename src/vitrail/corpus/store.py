@@ -14,7 +14,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vitrail.artifacts import Manifest, Writing, read_manifest
+from vitrail.artifacts import Manifest, Writing, read_whole
 from vitrail.corpus.document import Document
 from vitrail.errors import ArtifactError
 
@@ -55,7 +55,7 @@ class Corpus:
         Raises:
             ArtifactError: not a corpus, or damaged.
         """
-        return cls(path, read_manifest(path, KIND))
+        return cls(path, read_whole(path, KIND))
 
     @property
     def num_documents(self) -> int:

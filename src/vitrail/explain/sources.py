@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from vitrail.artifacts import read_json, read_manifest
+from vitrail.artifacts import read_json, read_manifest, read_whole
 from vitrail.atlas import AnnotatedCorpus, Chunk
 from vitrail.errors import ArtifactError
 from vitrail.explain.document import Overlap
@@ -138,7 +138,7 @@ class Index:
         Raises:
             ArtifactError: missing or damaged, or the annotated corpus is gone or another one.
         """
-        manifest = read_manifest(path, "index")
+        manifest = read_whole(path, "index")
         annotated = manifest.inputs["annotated"]
         annotated_dir = (path.resolve() / annotated.path).resolve()
         if read_manifest(annotated_dir, "annotated").id != annotated.id:
@@ -161,6 +161,16 @@ class Index:
             rows=rows,
             recall=Recall.model_validate(read_json(path / "recall.json")),
         )
+
+    @property
+    def corpus(self) -> AnnotatedCorpus:
+        """The annotated corpus that its passages come from."""
+        return self._corpus
+
+    @property
+    def num_passages(self) -> int:
+        """R, how many passages can be found."""
+        return len(self._rows)
 
     def require_model(self, model_id: str) -> None:
         """Refuse states of another model: the transducer would map them to meaningless places.

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vitrail.artifacts import Manifest, read_manifest
+from vitrail.artifacts import Manifest, read_whole
 from vitrail.packed.batch import PackedBatch
 from vitrail.packed.columns import open_column
 from vitrail.packed.pack import (
@@ -57,7 +57,7 @@ class PackedCorpus:
         Raises:
             ArtifactError: not a packed corpus, or damaged.
         """
-        return cls(path, read_manifest(path, KIND))
+        return cls(path, read_whole(path, KIND))
 
     def num_sequences(self, split: PackedSplit) -> int:
         """Number of sequences of a split.

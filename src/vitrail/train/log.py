@@ -4,6 +4,7 @@ No line holds a time, so an interrupted run leaves the same log as one that was 
 """
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ class Log:
         """
         with self._path.open("ab") as file:
             file.write("".join(self._waiting).encode())
+            file.flush()
+            os.fsync(file.fileno())
             self._waiting.clear()
             return file.tell()
 

@@ -54,7 +54,7 @@ def train_model(
         RunFailed: the loss became NaN, or the disk is full; the last checkpoint is intact.
     """
     inputs = {"packed": packed_dir} | ({"init": init_from} if init_from else {})
-    stage = Stage(out, "model", settings.model_dump(mode="json"), inputs)
+    stage = Stage(out, "model", settings.model_dump(mode="json"), inputs, later=["calibration.json"])
     if stage.is_done:
         return read_manifest(out, "model")
     packed = PackedCorpus.open(packed_dir)

@@ -14,8 +14,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from vitrail.artifacts import read_json, write_json
-from vitrail.errors import CheckpointError
+from vitrail.artifacts import read_json, sync_file, write_json
+from vitrail.errors import ArtifactError, CheckpointError
 from vitrail.train.optim import Optimisers
 
 TENSORS, FACTS = "state.safetensors", "state.json"
@@ -52,6 +52,7 @@ def save_state(folder: Path, model: nn.Module, optimisers: Optimisers, state: Tr
     tensors |= {f"optimiser/{name}": value for name, value in optimisers.state().items()}
     tensors |= {f"extra/{name}": value for name, value in state.extra.items()}
     save_file({name: value.contiguous() for name, value in tensors.items()}, folder / TENSORS)
+    sync_file(folder / TENSORS)
     write_json(folder / FACTS, {"step": state.step, "log_bytes": state.log_bytes, "monitors": state.monitors})
 
 
@@ -69,8 +70,10 @@ def load_state(folder: Path, model: nn.Module, optimisers: Optimisers) -> TrainS
     Raises:
         CheckpointError: a file is missing, damaged, or of another model.
     """
-    facts = read_json(folder / FACTS)
-    tensors = _read_tensors(folder / TENSORS)
+    try:
+        facts, tensors = read_json(folder / FACTS), _read_tensors(folder / TENSORS)
+    except ArtifactError as error:
+        raise CheckpointError(f"{error}; remove {folder} to start afresh") from error
     parameters = dict(model.named_parameters())
     found = {name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")}
     if {name: value.shape for name, value in found.items()} != {name: p.shape for name, p in parameters.items()}:
@@ -84,24 +87,32 @@ def load_state(folder: Path, model: nn.Module, optimisers: Optimisers) -> TrainS
 def write_checkpoint(work: Path, model: nn.Module, optimisers: Optimisers, state: TrainState) -> None:
     """Save a checkpoint; the one before stays until the new one is whole.
 
+    Nothing is written where this step's checkpoint is there already: a kill could leave it torn.
+
     Args:
         work: scratch of the run.
         model: weights.
         optimisers: optimiser state.
         state: the rest.
     """
-    name = f"step-{state.step:08d}"
-    save_state(work / name, model, optimisers, state)
-    write_json(work / "latest.json", {"checkpoint": name})
-    for old in work.glob("step-*"):
-        if old.name != name:
-            shutil.rmtree(old, ignore_errors=True)
+    new, last = work / f"step-{state.step:08d}", latest_checkpoint(work)
+    if new == last:
+        return
+    _remove_others(work, last)  # what a killed attempt or a full disk left half-written
+    try:
+        save_state(new, model, optimisers, state)
+        write_json(work / "latest.json", {"checkpoint": new.name})
+    except BaseException:
+        _remove_others(work, last)
+        raise
+    _remove_others(work, new)
 
 
 def latest_checkpoint(work: Path) -> Path | None:
     """Folder of the last whole checkpoint, or None."""
     pointer = work / "latest.json"
-    return work / str(read_json(pointer)["checkpoint"]) if pointer.exists() else None
+    folder = work / str(read_json(pointer)["checkpoint"]) if pointer.exists() else None
+    return folder if folder and folder.is_dir() else None
 
 
 def load_optimisers(folder: Path, optimisers: Optimisers) -> None:
@@ -111,14 +122,24 @@ def load_optimisers(folder: Path, optimisers: Optimisers) -> None:
         folder: training state of the model that is continued.
         optimisers: their state is overwritten.
     """
-    optimisers.load(_under(_read_tensors(folder / TENSORS), "optimiser/"))
+    try:
+        tensors = _read_tensors(folder / TENSORS)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; train that model again") from error
+    optimisers.load(_under(tensors, "optimiser/"))
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path}: missing or damaged training state ({error}); train again") from error
+        raise CheckpointError(f"{path}: missing or damaged training state ({error})") from error
+
+
+def _remove_others(work: Path, kept: Path | None) -> None:
+    for folder in work.glob("step-*"):
+        if folder != kept:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _under(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
