@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import pydoc_data.topics
 import shutil
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -101,6 +103,29 @@ def test_rerun_does_nothing_anew(demo: Path, texts: Path) -> None:
     assert ids(demo) == before
     assert json.loads(done.stdout) == json.loads((demo / "summary.json").read_text(encoding="utf-8"))
     assert time.monotonic() - started < 120
+
+
+def test_without_a_terminal_it_says_how_to_ask_the_model(demo: Path, texts: Path) -> None:
+    done = vitrail("demo", "--corpus", str(texts), "--minutes", MINUTES, "--out", str(demo))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"vitrail serve {demo}/model --index {demo}/index" in done.stdout
+
+
+def test_on_a_terminal_it_serves_the_model(demo: Path, texts: Path) -> None:
+    ours, theirs = pty.openpty()
+    words = command("demo", "--corpus", str(texts), "--minutes", MINUTES, "--out", str(demo))
+    with subprocess.Popen(words, stdout=theirs, stderr=subprocess.PIPE, text=True) as process:
+        os.close(theirs)
+        assert process.stderr is not None
+        address = next(line.split()[2] for line in process.stderr if line.startswith("look at"))
+        with urlopen(f"{address}/v1/concepts?query=&limit=3", timeout=60) as answer:
+            assert len(json.load(answer)["data"]) == 3
+        with urlopen(f"{address}/report.html", timeout=60) as answer:
+            assert answer.read() == (demo / "report.html").read_bytes()
+        process.send_signal(signal.SIGINT)
+        process.stderr.read()
+    os.close(ours)
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize(("stage", "how"), [("atlas", signal.SIGINT), ("base", signal.SIGKILL)])

@@ -91,6 +91,17 @@ def test_the_flag_keeps_the_language_gradient_from_the_activations(tiny_model: M
     assert _reached(model, tiny_batch(), "language", plan, loss) == {"backbone", "K", "lm_head"}
 
 
+def test_the_backbone_learns_language_through_activations_only_where_that_is_asked_for(
+    tiny_model: Model, tiny_batch: Batch
+) -> None:
+    model, plan = tiny_model(tie_embeddings=False), Plan(0.0, 0.0, 3, 6)
+    for through in (True, False):
+        loss = LossSettings(lm_grad_through_activations=through)
+        reached = _reached(model, tiny_batch(), "language", plan, loss, kept=False)
+        assert reached == {"known_predictor", "K", "lm_head"} | ({"backbone"} if through else set())
+        assert "backbone" in _reached(model, tiny_batch(), "language", plan, loss, kept=True)
+
+
 def test_detached_activations_give_the_same_features(tiny_model: Model, tiny_batch: Batch) -> None:
     model, batch, plan = tiny_model(), tiny_batch(), Plan(0.0, 0.0, 3, 6)
     draws = _draws(batch, TrainSettings(), 0.6)

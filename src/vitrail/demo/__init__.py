@@ -1,8 +1,7 @@
 """The one-command tour: raw text in, a model that explains and changes its own words out."""
 
-from vitrail.demo.look import report_address, report_server
 from vitrail.demo.plan import DemoPlan, plan_demo
 from vitrail.demo.spoken import closing_text
 from vitrail.demo.tour import run_tour
 
-__all__ = ["DemoPlan", "closing_text", "plan_demo", "report_address", "report_server", "run_tour"]
+__all__ = ["DemoPlan", "closing_text", "plan_demo", "run_tour"]

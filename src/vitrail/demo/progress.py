@@ -12,15 +12,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
-WARM_UP_S = 20
-"""Estimated seconds that must be done before this machine's own pace counts."""
+PRIOR_SHARE = 0.2
+"""The estimates count as this share of the tour already run at their pace: early stages are unlike training."""
+
+SEEN_SHARE = 0.05
+"""Share of a stage after which its own speed tells when it ends."""
 
 
 class Guide:
     """Keeps the time of a tour of stages with estimated lengths.
 
-    What is left is the sum of the estimates of the stages to come, scaled by how this machine did on
-    those already run.
+    What is left of the running stage follows from its own speed where it tells its share; all else from the
+    estimates, scaled by how this machine did so far.
     """
 
     def __init__(self, estimates_s: Mapping[str, float], console: Console) -> None:
@@ -31,6 +34,8 @@ class Guide:
             console: where to write.
         """
         self._waiting_s = dict(estimates_s)
+        self._prior_s = PRIOR_SHARE * sum(estimates_s.values())
+        self._running, self._fraction = "", 0.0
         self._names = list(estimates_s)
         self._console = console
         self._done_s = 0.0
@@ -59,6 +64,7 @@ class Guide:
             while it runs.
         """
         self._started = time.monotonic()
+        self._running, self._fraction = name, 0.0
         if self._console.is_terminal:
             with self._live(name):
                 yield
@@ -77,6 +83,7 @@ class Guide:
         self._spent_s += wall_s
         self._done_s += self._waiting_s[name]
         self._waiting_s[name] = 0.0
+        self._running = ""
         self._line(name, f"{result}  [dim]{wall_s:.0f} s[/dim]")
 
     def advance(self, fraction: float, message: str = "") -> None:
@@ -86,15 +93,22 @@ class Guide:
             fraction: 0 to 1.
             message: a few words, such as the current loss.
         """
+        self._fraction = fraction
         if self._bar is not None:
             bar, task = self._bar
             bar.update(task, total=1.0, completed=fraction, note=message)
 
     def left_s(self) -> float:
-        """Seconds that the rest of the tour will take, by the estimates and this machine's pace so far."""
-        pace = self._spent_s / self._done_s if self._done_s > WARM_UP_S else 1.0
+        """Seconds that the rest of the tour will take."""
+        pace = (self._spent_s + self._prior_s) / max(self._done_s + self._prior_s, 1e-9)
+        later_s = pace * sum(left for name, left in self._waiting_s.items() if name != self._running)
+        return later_s + (self._running_left_s(pace) if self._running else 0.0)
+
+    def _running_left_s(self, pace: float) -> float:
         running_s = time.monotonic() - self._started
-        return max(pace * sum(self._waiting_s.values()) - running_s, 0.0)
+        if self._fraction >= SEEN_SHARE:
+            return running_s * (1 - self._fraction) / self._fraction
+        return max(pace * self._waiting_s[self._running] - running_s, 0.0)
 
     def _left(self) -> str:
         left_s = self.left_s()

@@ -26,10 +26,15 @@ from vitrail.train.schedules import Curve, value_at
 
 
 class LossSettings(Settings):
-    """Weights and forms of the terms. Loss = language + the weighted others."""
+    """Weights and forms of the terms. Loss = language + the weighted others.
+
+    `lm_grad_to_activations`: the language loss trains the known predictor. `lm_grad_through_activations`: it
+    also reaches the backbone that way, so at positions whose residual is dropped.
+    """
 
     language_weight: Weight = "none"
     lm_grad_to_activations: bool = True
+    lm_grad_through_activations: bool = False
     concept: float = 0.05
     aggregation: Aggregation = "log_mean_exp"
     token_concept: float = 0.05
@@ -254,7 +259,8 @@ def forward(
         states and logits.
     """
     hidden = model.hidden(masked_ids(batch, draws, model.config.mask_id), injection=injection)
-    found = model.known_head.features(hidden, plan.top_k_known)
+    read = hidden if settings.lm_grad_through_activations else hidden.detach()
+    found = model.known_head.features(read, plan.top_k_known)
     known = found.features
     if not settings.lm_grad_to_activations:
         kept = torch.sigmoid(found.logits.detach().clamp(-15, 15)).to(hidden.dtype)

@@ -3,10 +3,14 @@
 Muon orthogonalises the momentum of a matrix; its update is scaled by 0.2·sqrt(max(rows, columns)) so that
 rates and decay compare with AdamW's. Embedding (tied LM head), concept heads and norms take AdamW, each with
 its own peak rate. Peak rates are multiplied by one factor a step (`schedules.rate_at`).
+
+The concept heads may take Muon too. Final states share a large mean, and AdamW moves all rows of a predictor
+along it at once; an orthogonal update gives that one direction no more than any other. Known concepts then
+hold more of the logits, and the language loss falls more slowly (`docs/lab.md`).
 """
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +21,10 @@ from vitrail.train.schedules import RateSettings
 
 
 class OptimSettings(Settings):
-    """Peak rates by group; `matrices` chooses the optimiser of the backbone's 2-D weights."""
+    """Peak rates by group; `matrices` and `heads` choose the optimiser of 2-D weights in backbone and concept heads."""
 
     matrices: Literal["muon", "adamw"] = "muon"
+    heads: Literal["muon", "adamw"] = "adamw"
     matrix_rate: float = 0.03
     embedding_rate: float = 0.005
     head_rate: float = 0.003
@@ -64,26 +69,17 @@ class Optimisers:
             "head": settings.head_rate,
             "norm": settings.norm_rate,
         }
-        adam = [
-            {
-                "params": groups[name],
-                "lr": peak[name],
-                "weight_decay": 0.0 if name == "norm" else settings.weight_decay,
-            }
-            for name in groups
-            if groups[name] and not (name == "matrix" and settings.matrices == "muon")
-        ]
-        self._all: list[Optimizer] = [AdamW(adam, betas=settings.betas)]
-        if settings.matrices == "muon":
-            self._all.append(
-                Muon(
-                    groups["matrix"],
-                    lr=settings.matrix_rate,
-                    weight_decay=settings.weight_decay,
-                    momentum=settings.momentum,
-                    adjust_lr_fn="match_rms_adamw",
-                )
-            )
+        chosen = {"matrix": settings.matrices, "head": settings.heads, "embedding": "adamw", "norm": "adamw"}
+        by_optimiser: dict[str, list[dict[str, Any]]] = {"adamw": [], "muon": []}
+        for name, parameters in groups.items():
+            if parameters:
+                decay = 0.0 if name == "norm" else settings.weight_decay
+                group = {"params": parameters, "lr": peak[name], "weight_decay": decay}
+                by_optimiser[chosen[name]].append(group)
+        self._all: list[Optimizer] = [AdamW(by_optimiser["adamw"], betas=settings.betas)]
+        if by_optimiser["muon"]:
+            muon = Muon(by_optimiser["muon"], momentum=settings.momentum, adjust_lr_fn="match_rms_adamw")
+            self._all.append(muon)
         for optimiser in self._all:
             for group in optimiser.param_groups:
                 group["peak_lr"] = group["lr"]
