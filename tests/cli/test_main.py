@@ -20,6 +20,8 @@ COMMANDS = [
     ["train"],
     ["generate"],
     ["explain"],
+    ["serve"],
+    ["chat"],
     ["index", "build"],
     ["index", "query"],
     ["steer", "calibrate"],

@@ -352,3 +352,11 @@ def test_alternatives_are_the_likeliest_and_change_nothing() -> None:
             assert [value for _, value in others] == pytest.approx(values.tolist(), abs=1e-9)
             assert logprob == pytest.approx(logprobs[pos, token].item(), abs=1e-9)
     assert all(commit.alternatives == () for commit in plain.commits)
+
+
+@pytest.mark.parametrize("temperature", [1e-7, 1e-40, 1e-161])
+def test_a_temperature_near_zero_takes_the_most_likely_token(temperature: float) -> None:
+    """A request for 1e-161 divided by zero in fp32; the draw fell behind the vocabulary and broke the engine."""
+    cold, frozen = (Sampling(max_new_tokens=9, temperature=value, seed=1) for value in (temperature, 0.0))
+    (drawn,), (likely,) = (generate(tiny_model(), [[5, 7]], sampling) for sampling in (cold, frozen))
+    assert drawn.token_ids == likely.token_ids

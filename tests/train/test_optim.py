@@ -72,7 +72,7 @@ def test_a_common_direction_moves_known_logits_no_further_than_any_other(tiny_mo
     shifts = {}
     for heads, rate in (("muon", 0.03), ("adamw", 0.003)):
         model = tiny_model(dtype=torch.float32, width=128, num_heads=4, num_concepts=127)
-        weight = model.known_head.concept_predictor.weight
+        weight = model.get_parameter("known_head.concept_predictor.weight")
         rng = torch.Generator().manual_seed(0)
         mean = 8 * torch.nn.functional.normalize(torch.randn(128, generator=rng), dim=0)
         optimisers = Optimisers(model, OptimSettings.parse({"heads": heads, "head_rate": rate, "weight_decay": 0.0}))

@@ -1,14 +1,14 @@
 """`vitrail demo`."""
 
-import contextlib
 import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from vitrail.cli.output import Json, SeedFlag, emit, progress_console
-from vitrail.demo import closing_text, report_address, report_server, run_tour
+from vitrail.cli.output import Json, SeedFlag, emit
+from vitrail.cli.serve import serve as serve_model
+from vitrail.demo import closing_text, run_tour
 
 
 def demo(
@@ -31,18 +31,14 @@ def demo(
         minutes: wall clock to aim at on two idle cores; model, data and concept library follow.
         corpus: your own text (file, folder, JSONL, Parquet, or corpus directory), not the embedded one.
         seed: of everything random.
-        serve: on a terminal, keep the report at an address of this machine until Ctrl-C.
+        serve: on a terminal, serve the model and its page at an address of this machine until Ctrl-C.
         json: print `summary.json` on stdout.
     """
     summary = run_tour(out, minutes=minutes, corpus=corpus, seed=seed)
+    model, index = out / "model", out / "index"
     files = f"report   {out / 'report.html'}\nfigures  {out / 'summary.json'}"
-    emit(summary, json, closing_text(out, summary) + "\n" + files)
-    if serve and not json and sys.stdout.isatty():
-        _serve(out)
-
-
-def _serve(out: Path) -> None:
-    with report_server(out) as server:
-        progress_console.print(f"look at  {report_address(server)}  (Ctrl-C ends)")
-        with contextlib.suppress(KeyboardInterrupt):
-            server.serve_forever()
+    is_watched = serve and not json and sys.stdout.isatty()
+    ask = "" if is_watched else f"\nask it   vitrail serve {model} --index {index}"
+    emit(summary, json, closing_text(out, summary) + "\n" + files + ask)
+    if is_watched:
+        serve_model(model, index=index, port=0)

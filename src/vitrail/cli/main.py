@@ -5,6 +5,7 @@ adds the traceback. Commands are named by string, so that `vitrail --help` loads
 """
 
 import ast
+import errno
 import io
 import os
 import sys
@@ -27,6 +28,8 @@ _COMMANDS = {
     "train": "vitrail.cli.model:train",
     "generate": "vitrail.cli.model:generate",
     "explain": "vitrail.cli.model:explain",
+    "chat": "vitrail.cli.serve:chat",
+    "serve": "vitrail.cli.serve:serve",
     "metrics": "vitrail.cli.model:metrics",
     "info": "vitrail.cli.data:info",
     "corpus import": "vitrail.cli.data:import_corpus",
@@ -122,6 +125,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.exit(1)  # the reader left, as `head` does
+    except OSError as error:  # the help on a full disk; what commands write has its own words
+        if error.errno != errno.ENOSPC:
+            raise
+        sys.stdout = None  # or Python writes again what is left, when it ends
+        _say(f"{error.filename or 'standard output'}: the disk is full; free some space and run again", is_debug)
+        sys.exit(1)
     sys.exit(0)
 
 

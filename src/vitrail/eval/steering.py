@@ -81,7 +81,7 @@ class SteeringSettings(Settings):
     new_tokens: Annotated[int, Field(ge=1)] = 48
     tokens_per_step: Annotated[int, Field(ge=1)] = 4
     temperature: Annotated[float, Field(ge=0)] = 0.8
-    repetition_penalty: Annotated[float, Field(gt=0)] = 1.2
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] = 1.2
     seed: Seed = 0
 
 

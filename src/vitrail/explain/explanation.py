@@ -167,7 +167,7 @@ def _sources(
     top_sources: int,
 ) -> Sources:
     """Passages near each chunk of the finished text, read once more from start to end."""
-    if index is None:
+    if index is None or not spans:  # an answer of nothing but end marks has no chunk
         return Sources(chunks=[])
     num_prompt, device = len(trace.prompt_ids), model.transformer.tok_emb.weight.device
     row = torch.tensor([[*trace.prompt_ids, *trace.token_ids]], device=device)

@@ -15,6 +15,7 @@ from vitrail.model import ModelConfig
 from vitrail.settings import Seed, Settings
 
 Special = Literal["eoc", "eos"]
+_COLDEST = 1e-6
 
 
 class Sampling(Settings):
@@ -36,7 +37,7 @@ class Sampling(Settings):
     temperature: Annotated[float, Field(ge=0)] = 0.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     tokens_per_step: Annotated[int, Field(ge=1)] = 1
-    repetition_penalty: Annotated[float, Field(gt=0)] = 1.0
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] = 1.0
     seed: Seed = 0
     stop_ids: tuple[int, ...] = ()
     allowed_specials: tuple[Special, ...] = ()
@@ -124,7 +125,8 @@ def draw_tokens(
     is_drawn = temperature > 0
     if not is_drawn.any():
         return best
-    heat = torch.where(is_drawn, temperature, 1.0).to(scores.dtype)
+    # Below the floor a draw is the most likely token all the same, and dividing by less would overflow.
+    heat = torch.where(is_drawn, temperature.clamp_min(_COLDEST), 1.0).to(scores.dtype)
     probs = (scores / heat[:, None]).softmax(-1)
     ids = torch.arange(probs.shape[-1], device=probs.device).repeat(len(probs), 1)
     is_cut = top_p < 1

@@ -142,10 +142,19 @@ def concept_contrast(model: ConceptLM, head: Head, concept_id: int) -> Float[Ten
     """
     concepts = concept_head(model, head)
     row = concepts.rows(torch.tensor([concept_id], device=model.transformer.lm_head.weight.device))[0]
-    return (row - _mean_row(concepts)).detach()
+    return (row - mean_row(concepts)).detach()
 
 
-def _mean_row(concepts: ConceptHead, slab: int = 4096) -> Tensor:
+def mean_row(concepts: ConceptHead, slab: int = 4096) -> Float[Tensor, " D"]:
+    """Mean embedding of a head: what its rows share.
+
+    Args:
+        concepts: the head.
+        slab: rows read at once.
+
+    Returns:
+        [D] mean row.
+    """
     count = concepts.num_concepts
     starts = range(0, count, slab)
     total = sum(concepts.embedding(slice(at, min(at + slab, count))).sum(0) for at in starts)

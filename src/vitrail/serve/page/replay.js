@@ -1,0 +1,67 @@
+// Replay: a slider and a button that show the order in which the panes were lit.
+
+import { announce, isCalm } from "./dom.js";
+
+const SHORTEST_MS = 60;
+const LONGEST_MS = 220;
+const WHOLE_MS = 9000;
+
+/** The replay bar of one answer. */
+export class Replay {
+  /**
+   * @param {{box: HTMLElement, play: HTMLButtonElement, slider: HTMLInputElement, output: HTMLElement}} parts
+   * @param {import("./answer.js").AnswerView} view
+   */
+  constructor(parts, view) {
+    Object.assign(this, parts, { view, timer: 0 });
+    this.play.addEventListener("click", () => (this.timer ? this.stop() : this.start()));
+    this.slider.addEventListener("input", () => {
+      this.stop();
+      this.#show();
+    });
+  }
+
+  /** Make it ready for a finished answer. @param {number} steps */
+  ready(steps) {
+    this.stop();
+    this.slider.max = String(steps);
+    this.slider.value = String(steps);
+    this.box.hidden = steps === 0;
+    this.#show();
+  }
+
+  hide() {
+    this.stop();
+    this.box.hidden = true;
+  }
+
+  start() {
+    this.slider.value = "0";
+    this.#show();
+    this.play.querySelector("span").textContent = "Pause";
+    const steps = Number(this.slider.max);
+    const pace = isCalm() ? LONGEST_MS * 2 : Math.max(SHORTEST_MS, Math.min(LONGEST_MS, WHOLE_MS / steps));
+    this.timer = setInterval(() => {
+      this.slider.value = String(Number(this.slider.value) + 1);
+      this.#show();
+      if (Number(this.slider.value) >= steps) {
+        this.stop();
+        announce("Replay finished");
+      }
+    }, pace);
+  }
+
+  stop() {
+    clearInterval(this.timer);
+    this.timer = 0;
+    this.play.querySelector("span").textContent = "Replay";
+  }
+
+  #show() {
+    const step = Number(this.slider.value);
+    const last = Number(this.slider.max);
+    const wrote = this.view.showStep(step, last);
+    this.output.textContent = `step ${step} of ${last}: ${wrote}`;
+    this.slider.setAttribute("aria-valuetext", this.output.textContent);
+  }
+}
