@@ -35,9 +35,9 @@ class LossSettings(Settings):
     language_weight: Weight = "none"
     lm_grad_to_activations: bool = True
     lm_grad_through_activations: bool = False
-    concept: float = 0.05
+    concept: float = 0.035
     aggregation: Aggregation = "log_mean_exp"
-    token_concept: float = 0.05
+    token_concept: float = 0.035
     reconstruction: float = 0.2
     reconstruction_target: Literal["labels", "predicted"] = "predicted"
     independence: float = 0.1
