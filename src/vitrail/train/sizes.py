@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from vitrail.train.masking import NoiseSettings
 from vitrail.train.objective import ComposeSettings
+from vitrail.train.optim import OptimSettings
 from vitrail.train.schedules import RateSettings
 from vitrail.train.settings import ModelSettings, SteeringSettings, TrainSettings
 
@@ -21,15 +22,17 @@ class _Size:
     num_heads: int
     min_tokens: float
     tokens_per_s: float
+    rate: float
 
 
 _SIZES = (
-    _Size(64, 2, 2, 0.0, 30_000.0),
-    _Size(128, 6, 4, 1e6, 8_000.0),
-    _Size(192, 8, 6, 8e6, 4_000.0),
-    _Size(256, 8, 8, 16e6, 2_800.0),
-    _Size(384, 10, 6, 40e6, 1_200.0),
+    _Size(64, 2, 2, 0.0, 30_000.0, 1.0),
+    _Size(128, 6, 4, 1e6, 8_000.0, 1.0),
+    _Size(192, 8, 6, 8e6, 4_000.0, 0.4),
+    _Size(256, 8, 8, 16e6, 2_800.0, 0.4),
+    _Size(384, 10, 6, 40e6, 1_200.0, 0.4),
 )
+"""`rate` multiplies the default's peak rates, which suit about a million tokens (`docs/lab.md`)."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,12 @@ def phases_for(train_s: float, seed: int = 0) -> Phases:
         num_heads=size.num_heads,
         intermediate_size=2 * size.width,
     )
-    main = TrainSettings(model=shape, total_tokens=_tokens(size, train_s * _MAIN_SHARE), seed=seed)
+    main = TrainSettings(
+        model=shape,
+        total_tokens=_tokens(size, train_s * _MAIN_SHARE),
+        optim=OptimSettings().scaled(size.rate),
+        seed=seed,
+    )
     steering = continued(main, _tokens(size, train_s * _PHASE_SHARE))
     return Phases(main, steering, steering.model_copy(update={"steering": None}))
 
