@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium on th
 PROMPT, SEED, TOKENS = "the river and the delta", 7, 40
 REQUEST = {"prompt": PROMPT, "max_tokens": TOKENS, "temperature": 0.7, "top_p": 0.9, "seed": SEED}
 REQUEST |= {"repetition_penalty": 1.5, "tokens_per_step": 1}
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 HOSTILE = "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>"
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 VIOLATIONS = """axe.run({ resultTypes: ["violations"] }).then((found) =>
@@ -29,7 +30,7 @@ VIOLATIONS = """axe.run({ resultTypes: ["violations"] }).then((found) =>
 
 # Before any script of the page: which panes were masked, and the order in which they were lit.
 RECORD = """
-window.record = { masked: 0, order: [] };
+window.record = { masked: 0, order: [], isTold: false };
 document.addEventListener("DOMContentLoaded", () => {
   const box = document.getElementById("answer-text");
   new MutationObserver((changes) => {
@@ -38,7 +39,9 @@ document.addEventListener("DOMContentLoaded", () => {
       if (!target.classList?.contains("struck")) continue;
       const place = [...box.children].indexOf(target.parentElement);
       if (place >= 0 && !window.record.order.includes(place)) window.record.order.push(place);
-      if (window.record.order.length === 3) window.atThird?.();
+      if (window.record.order.length < 3 || window.record.isTold) continue;
+      window.record.isTold = true;
+      window.atThird?.();
     }
   }).observe(box, { subtree: true, attributes: true, attributeFilter: ["class"], childList: true });
 });
@@ -105,6 +108,19 @@ def open_page(browser: Browser, server: Server) -> Iterator[Callable[..., Seen]]
 
 
 @pytest.fixture(scope="module")
+def explained(browser: Browser, server: Server) -> Iterator[Page]:
+    """One page with the answer that the tests ask for, shared by those that only read it and choose in it."""
+    seen = Seen(browser.new_context(reduced_motion="reduce").new_page(), server.url)
+    seen.watch()
+    seen.page.goto(server.url)
+    seen.page.locator("body[data-ready]").wait_for()
+    write(seen.page)
+    yield seen.page
+    seen.page.context.close()
+    assert seen.faults == []
+
+
+@pytest.fixture(scope="module")
 def doc(server: Server) -> dict[str, Any]:
     """The explanation of the request that the tests make, as the API gives it."""
     return post(server, "explain", REQUEST)
@@ -161,9 +177,8 @@ def test_streams_in_the_order_of_denoising_and_explains(
     expect(page.locator("#window svg.explained")).to_have_count(1)
 
 
-def test_panels_show_the_numbers_of_the_api(open_page: Callable[..., Seen], doc: dict[str, Any]) -> None:
-    page = open_page().page
-    write(page)
+def test_panels_show_the_numbers_of_the_api(explained: Page, doc: dict[str, Any]) -> None:
+    page = explained
     place = 5
     page.locator("#answer-text button.token").nth(place).click()
     item, inputs = doc["concepts"]["tokens"][place], doc["inputs"]["tokens"][place]
@@ -199,9 +214,8 @@ def chunk_of(doc: dict[str, Any], place: int) -> int:
     return next(int(chunk["chunk"]) for chunk in doc["chunks"] if chunk["start"] <= place < chunk["stop"])
 
 
-def test_heat_and_window_follow_the_choice(open_page: Callable[..., Seen], doc: dict[str, Any]) -> None:
-    page = open_page().page
-    write(page)
+def test_heat_and_window_follow_the_choice(explained: Page, doc: dict[str, Any]) -> None:
+    page = explained
     page.locator("#answer-text button.token").nth(3).click()
     heat = page.locator(".token[class*='heat'], .token[class*='cold']").count()
     assert heat == len({(entry["where"], entry["pos"]) for entry in doc["inputs"]["tokens"][3]["ranked"]})
@@ -214,8 +228,8 @@ def test_heat_and_window_follow_the_choice(open_page: Callable[..., Seen], doc: 
     expect(page.locator("#answer-text [aria-pressed=true]")).to_have_text(shown(doc["tokens"][1]["text"]))
 
 
-def test_areas_of_a_lancet_are_the_shares(open_page: Callable[..., Seen]) -> None:
-    page = open_page().page
+def test_areas_of_a_lancet_are_the_shares(explained: Page) -> None:
+    page = explained
     shares = [0.4, 0.3, 0.2, 0.1]
     edges = page.evaluate(f"import('/static/window-shapes.js').then(shapes => shapes.cuts({shares}, 60, 360))")
     width, rise = 60.0, 60 * 3**0.5 / 2
@@ -229,41 +243,47 @@ def test_areas_of_a_lancet_are_the_shares(open_page: Callable[..., Seen]) -> Non
     assert [area / sum(areas) for area in areas] == pytest.approx(shares, abs=0.004)
 
 
-# Every length of prompt, many orders: the end of the open block, known and found out.
-BLOCKS = """async ([size, longest]) => {
-  const { Blocks } = await import("/static/blocks.js");
-  let state = 1;
-  const draw = (count) => (state = (state * 16807) % 2147483647) % count;
+# The end of the block of every token, for every length of prompt, against counting the tokens of the row one by one.
+BLOCK_ENDS = """async (size) => {
+  const { blockEnd } = await import("/static/answer.js");
   const wrong = [];
-  for (let prompt = 0; prompt < size; prompt++) {
-    const [told, found, first, lit] = [new Blocks(size, longest, prompt), new Blocks(size, longest), size - prompt, []];
-    for (let start = 0, stop = first; start < longest; start = stop, stop += size) {
-      const end = Math.min(stop, longest);
-      const open = Array.from({ length: end - start }, (_, at) => start + at);
-      while (open.length) {
-        const [pos] = open.splice(draw(open.length), 1);
-        const whole = lit.includes(false) ? lit.indexOf(false) : lit.length;
-        const edge = found.edgeAt(pos, whole);
-        if (told.edgeAt(pos, whole) !== end || edge <= pos || !found.firsts.includes(first)) wrong.push([prompt, pos]);
-        while (lit.length <= pos) lit.push(false);
-        lit[pos] = true;
-      }
+  for (let prompt = 1; prompt <= 2 * size + 1; prompt++)
+    for (let pos = 0; pos < 3 * size; pos++) {
+      let end = prompt + pos + 1;
+      while (end % size) end += 1;
+      if (blockEnd(pos, size, prompt) !== end - prompt) wrong.push([prompt, pos]);
     }
-  }
   return wrong;
 }"""
 
 
-def test_where_blocks_end(open_page: Callable[..., Seen]) -> None:
-    """Panes are those of the open block; without the prompt's length the true first block always stays possible."""
-    page = open_page().page
-    for size in (1, 8, 13):
-        assert page.evaluate(BLOCKS, [size, 50]) == []
+@pytest.mark.parametrize("size", [1, 8, 13])
+def test_where_blocks_end(explained: Page, size: int) -> None:
+    """The panes of the page are those of the open block."""
+    assert explained.evaluate(BLOCK_ENDS, size) == []
 
 
-def test_choosing_by_keyboard(open_page: Callable[..., Seen], doc: dict[str, Any]) -> None:
-    page = open_page().page
-    write(page)
+PART = "\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "whole", "wanted"),
+    [
+        (["K", f" {PART}", PART, "a"], "K ęa", ["K", " ę", "", "a"]),
+        ([PART] * 6, "東京", ["東京", "", "", "", "", ""]),
+        (["a", PART, PART, "<|endofchunk|>", "b"], "aéb", ["a", "é", "", "<|endofchunk|>", "b"]),
+        (["a", PART, "b"], f"a{PART}b", ["a", PART, "b"]),
+        (["a", PART, "b"], "another text", ["a", PART, "b"]),
+    ],
+)
+def test_parts_of_a_character(explained: Page, tokens: list[str], whole: str, wanted: list[str]) -> None:
+    """A character of several tokens is shown once, by the first; what the text does not tell stays as it is."""
+    script = "async ([tokens, whole]) => (await import('/static/readable.js')).readable(tokens, whole)"
+    assert explained.evaluate(script, [[{"text": text} for text in tokens], whole]) == wanted
+
+
+def test_choosing_by_keyboard(explained: Page, doc: dict[str, Any]) -> None:
+    page = explained
     choices = page.locator("#answer-text button")
     choices.first.focus()
     page.keyboard.press("Home")
@@ -281,16 +301,22 @@ def test_choosing_by_keyboard(open_page: Callable[..., Seen], doc: dict[str, Any
         expect(page.locator("#chosen")).to_contain_text("Passage 2")
 
 
-def test_replay_shows_each_step(open_page: Callable[..., Seen], server: Server) -> None:
-    page = open_page().page
-    write(page)
+MASKED_THEN = "nodes => nodes.flatMap((node, at) => node.classList.contains('masked-then') ? [at] : [])"
+
+
+def test_replay_shows_each_step(explained: Page, server: Server) -> None:
+    page = explained
     commits = post(server, "completions", {**REQUEST, "commits": True})["choices"][0]["vitrail"]["commits"]
     count = len(tokens_of(page))
+    page.locator("#answer-text .whole").first.click()
     for step in (0, 5, len(commits)):
         page.locator("#step").fill(str(step))
         lit = {place for commit in commits[:step] for place in commit["positions"] if place < count}
         assert page.locator("#answer-text .token:not(.dark)").count() == len(lit)
         assert f"step {step} of {len(commits)}" in page.locator("#step-text").inner_text()
+        lancets = page.locator("#window .lancet")
+        unlit = [place for place in range(lancets.count()) if place not in lit]
+        assert lancets.evaluate_all(MASKED_THEN) == unlit, "the window follows the replay"
     page.get_by_role("button", name="Replay").click()
     expect(page.locator("#answer-text .dark").first).to_be_visible()
     page.get_by_role("button", name="Pause").click()
@@ -318,6 +344,10 @@ def test_steering_side_by_side(open_page: Callable[..., Seen], server: Server) -
         assert own <= set(f"{TOPICS['matrices']} {TOPICS['music']}".split())
     assert page.locator(".version").nth(0).locator("ins").count() == 0
     assert page.locator(".version").nth(1).locator("ins").count() > 0
+    texts = page.locator(".version .text").all_text_contents()
+    again = open_page(page.url.removeprefix(server.url)).page
+    again.locator("#compare-legend").wait_for(timeout=60_000)
+    assert again.locator(".version .text").all_text_contents() == texts, "the link writes the comparison, too"
     page.locator(".version").nth(1).get_by_role("button", name="Explain this one").click()
     page.locator("body[data-stage=explained]").wait_for(timeout=60_000)
     assert tokens_of(page) == [
@@ -339,9 +369,8 @@ def pick(page: Page, words: str) -> None:
     expect(page.locator(".steer").last).to_contain_text(words)
 
 
-def test_a_bar_is_turned_with_one_click(open_page: Callable[..., Seen]) -> None:
-    page = open_page().page
-    write(page)
+def test_a_bar_is_turned_with_one_click(explained: Page) -> None:
+    page = explained
     name = page.locator("#concepts .row .name bdi").first.inner_text()
     page.get_by_role("button", name=f"Steer with {name}").click()
     expect(page.locator(".steer")).to_contain_text(name)
@@ -378,9 +407,8 @@ def test_a_concept_that_is_not_there(open_page: Callable[..., Seen]) -> None:
     expect(seen.page.locator("#concept-detail [role=alert]")).to_contain_text("999")
 
 
-def test_saving(open_page: Callable[..., Seen], doc: dict[str, Any], browser: Browser, tmp_path: Path) -> None:
-    page = open_page().page
-    write(page)
+def test_saving(explained: Page, doc: dict[str, Any], browser: Browser, tmp_path: Path) -> None:
+    page = explained
     with page.expect_download() as download:
         page.get_by_role("button", name="Save JSON").click()
     download.value.save_as(tmp_path / "answer.json")
@@ -394,6 +422,10 @@ def test_saving(open_page: Callable[..., Seen], doc: dict[str, Any], browser: Br
     alone = browser.new_page()
     alone.goto((tmp_path / "answer.html").as_uri())
     assert alone.locator("script").count() == 0
+    pane = alone.locator("svg.window .lancet .pane").first
+    assert pane.evaluate("node => getComputedStyle(node).fill") not in ("none", "rgb(0, 0, 0)"), (
+        "the window has its glass"
+    )
     text = alone.locator("body").inner_text()
     largest = doc["concepts"]["chunks"][0]["ranked"][0]
     assert PROMPT in text
@@ -440,12 +472,13 @@ def test_a_link_with_every_letter(open_page: Callable[..., Seen], server: Server
     assert again.locator("#ask-prompt").input_value() == prompt
 
 
-@pytest.mark.parametrize("link", ["#ask=%%%", "#ask=e30", "#ask=bm90IGpzb24", "#nothing", "#ask=eyJ2IjogOTl9"])
-def test_a_link_that_cannot_be_read(open_page: Callable[..., Seen], link: str) -> None:
-    page = open_page(f"/{link}").page
-    expect(page.locator("#link-problem [role=alert]")).to_contain_text("write a prompt below")
-    page.get_by_role("link", name="Dismiss").click()
-    expect(page.locator("#link-problem")).to_be_empty()
+def test_a_link_that_cannot_be_read(open_page: Callable[..., Seen]) -> None:
+    page = open_page("/#ask=%%%").page
+    for link in ("#ask=%%%", "#ask=e30", "#ask=bm90IGpzb24", "#nothing", "#ask=eyJ2IjogOTl9"):
+        page.evaluate("link => { location.hash = link }", link)
+        expect(page.locator("#link-problem [role=alert]")).to_contain_text("write a prompt below")
+        page.get_by_role("link", name="Dismiss").click()
+        expect(page.locator("#link-problem")).to_be_empty()
 
 
 def test_a_prompt_that_is_too_long(open_page: Callable[..., Seen]) -> None:
@@ -530,15 +563,30 @@ def test_stopping_keeps_what_is_written(open_page: Callable[..., Seen]) -> None:
     expect(seen.page.locator("#stop")).to_be_hidden()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_overflows_sideways(open_page: Callable[..., Seen], scheme: str) -> None:
-    page = open_page(viewport={"width": 360, "height": 740}, color_scheme=scheme).page
+def test_a_new_request_silences_the_old(open_page: Callable[..., Seen], doc: dict[str, Any]) -> None:
+    """Asking again while an answer is explained: no word of the old explanation, and the new one can be stopped."""
+    seen = open_page()
+    held: list[Route] = []
+    seen.page.route("**/v1/explain", lambda route: held.append(route), times=1)
+    fill(seen.page, tokens=9, seed=SEED + 1)
+    seen.page.get_by_role("button", name="Write", exact=True).click()
+    expect(seen.page.locator("#status")).to_contain_text("Explaining", timeout=60_000)
+    write(seen.page)
+    expect(seen.page.locator("#problem")).to_be_empty()
+    expect(seen.page.locator("#stop")).to_be_hidden()
+    assert len(held) == 1
+    assert tokens_of(seen.page) == [shown(token["text"]) for token in doc["tokens"]]
+
+
+def test_nothing_overflows_sideways(open_page: Callable[..., Seen]) -> None:
+    page = open_page(viewport={"width": 360, "height": 740}).page
     write(page, prompt="an-unbroken-word-" * 6)
     pick(page, "matrices")
     page.get_by_role("button", name="Compare").click()
     page.locator("#compare-legend").wait_for(timeout=60_000)
-    for width in (360, 768, 1280, 1920):
+    for width, scheme in itertools.product((360, 768, 1280, 1920), SCHEMES):
         page.set_viewport_size({"width": width, "height": 740})
+        page.emulate_media(color_scheme=scheme)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.set_viewport_size({"width": 360, "height": 740})
     for place in ("#concepts", "#concept/known/3", "#concept/discovered/5"):
@@ -548,15 +596,16 @@ def test_nothing_overflows_sideways(open_page: Callable[..., Seen], scheme: str)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_accessible(browser: Browser, server: Server, scheme: Any) -> None:
-    """axe finds nothing, on both views, before and after an answer."""
-    context = browser.new_context(bypass_csp=True, color_scheme=scheme, reduced_motion="reduce")
+def test_accessible(browser: Browser, server: Server) -> None:
+    """axe finds nothing by day and by night, on both views, before and after an answer."""
+    context = browser.new_context(bypass_csp=True, reduced_motion="reduce")
     page = context.new_page()
 
     def clean(where: str) -> None:
         page.evaluate(AXE)
-        assert page.evaluate(VIOLATIONS) == [], f"{where}, {scheme}"
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate(VIOLATIONS) == [], f"{where}, {scheme}"
 
     page.goto(server.url)
     page.locator("body[data-ready]").wait_for()

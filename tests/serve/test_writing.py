@@ -19,7 +19,7 @@ def test_any_order_gives_the_text_before_the_first_stop(text: str, stops: list[s
     ids = TOKENIZER.encode(text)
     order = list(range(len(ids)))
     random.shuffle(order)
-    beginning = Beginning(TOKENIZER, 7, stops)
+    beginning = Beginning(TOKENIZER, 7, stops, ())
     shown, tokens = "", list[int]()
     for place in order:
         gain = beginning.add([7 + place], [ids[place]])
@@ -45,14 +45,14 @@ def test_any_order_gives_the_text_before_the_first_stop(text: str, stops: list[s
 def test_half_a_character_is_held_back_and_shown_at_the_end() -> None:
     first, *rest = TOKENIZER.encode("🦜")
     assert rest, "the character must take several tokens"
-    beginning = Beginning(TOKENIZER, 0, [])
+    beginning = Beginning(TOKENIZER, 0, [], ())
     assert beginning.add([0], [first]).text == ""
     assert beginning.close() == "\ufffd"
 
 
 @pytest.mark.parametrize(("stop", "shown"), [("river", "the "), ("r e", "the rive"), ("xyz", "the river ends")])
 def test_what_may_become_a_stop_string_is_held_back(stop: str, shown: str) -> None:
-    beginning = Beginning(TOKENIZER, 0, [stop])
+    beginning = Beginning(TOKENIZER, 0, [stop], ())
     ids = [token for char in "the river ends" for token in TOKENIZER.encode(char)]
     text = ""
     for pos, token in enumerate(ids):

@@ -5,6 +5,7 @@ does, and continues. On a terminal the answer's open block is shown with its gap
 text only.
 """
 
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,9 +19,9 @@ from rich.text import Text
 
 from vitrail.api import Generation, LoadedModel
 from vitrail.artifacts import write_json
-from vitrail.errors import PromptTooLong, VitrailError, nearest
+from vitrail.errors import ConfigError, PromptTooLong, VitrailError, nearest
 from vitrail.explain import Index
-from vitrail.generate import Commit, Sampling
+from vitrail.generate import Commit, Sampling, stop_ids
 from vitrail.serve.templates import plain_template
 from vitrail.serve.writing import Beginning
 from vitrail.settings import MAX_SEED
@@ -58,6 +59,18 @@ class Conversation:
     last: Generation | None = None
     _num_read: int = 0
 
+    def __post_init__(self) -> None:
+        if self._room < 2:
+            raise ConfigError(
+                f"--max-new-tokens {self.sampling.max_new_tokens} leaves no room for a prompt in a context of "
+                f"{self.model.network.config.max_length} tokens; lower it"
+            )
+
+    @property
+    def _room(self) -> int:
+        """Tokens that what was said may have."""
+        return self.model.network.config.max_length - self.sampling.max_new_tokens
+
     def steer(self, text: str) -> None:
         """Change the steering; nothing changes where it cannot be carried out.
 
@@ -81,15 +94,14 @@ class Conversation:
         Raises:
             PromptTooLong: the last turn alone does not fit.
         """
-        room = self.model.network.config.max_length - self.sampling.max_new_tokens
         first = self._num_read
         while True:
             text = plain_template([turn["text"] for turn in self.turns[first:]])
             num_tokens = len(self.model.prompt_ids(text))
-            if num_tokens <= room:
+            if num_tokens <= self._room:
                 break
             if first == len(self.turns) - 1:
-                raise PromptTooLong(f"that is {num_tokens} tokens, and the context has room for {room}; say less")
+                raise PromptTooLong(f"that is {num_tokens} tokens, and the context has room for {self._room}; say less")
             first += 1
         dropped, self._num_read = first - self._num_read, first
         return text, dropped
@@ -135,6 +147,7 @@ class Terminal:
             notes: where remarks go.
         """
         self._talk, self._index, self._out, self._notes = conversation, index, out, notes
+        self._saved: set[Path] = set()
         self._commands: dict[str, Callable[[str], None]] = {
             "/steer": self._steer,
             "/concepts": self._concepts,
@@ -187,12 +200,12 @@ class Terminal:
         return input("› ").strip()
 
     def _obey(self, line: str) -> None:
-        name, _, rest = line.partition(" ")
+        name, *rest = line.split(maxsplit=1)
         command = self._commands.get(name)
         if command is None:
             self._note(f"no command '{name}'" + (nearest(name, [*self._commands, "/quit"], 1) or "; see /help"))
         else:
-            command(rest.strip())
+            command("".join(rest))
 
     def _answer(self, line: str) -> None:
         talk = self._talk
@@ -204,7 +217,7 @@ class Terminal:
             raise
         if dropped:
             self._note(f"the context is full: the oldest {dropped} turn{'s' * (dropped > 1)} fell out of it")
-        screen = _Screen(talk.model, len(talk.model.prompt_ids(prompt)), self._out)
+        screen = _Screen(talk, len(talk.model.prompt_ids(prompt)), self._out)
         turn = {"role": "assistant", "seed": talk.sampling.seed, "steer": format_steers(talk.steers)}
         talk.last = None
         try:
@@ -237,7 +250,16 @@ class Terminal:
         if not rest:
             self._note("name a file: /save talk.json")
             return
-        write_json(Path(rest).expanduser(), self._talk.record())
+        try:
+            path = Path(rest).expanduser()
+            if path not in self._saved and os.path.lexists(path):
+                self._note(f"{rest} exists already; name another file")
+                return
+            write_json(path, self._talk.record())
+        except (RuntimeError, ValueError):  # nobody's home, a sign that no name may hold
+            self._note(f"'{rest}' is no name of a file; try /save talk.json")
+            return
+        self._saved.add(path)
         self._note(f"saved {rest}")
 
     def _new(self, _rest: str) -> None:
@@ -254,10 +276,10 @@ class Terminal:
 class _Screen:
     """An answer on its way: the open block with its gaps on a terminal, finished text to a pipe."""
 
-    def __init__(self, model: LoadedModel, num_prompt: int, out: Console) -> None:
+    def __init__(self, talk: Conversation, num_prompt: int, out: Console) -> None:
         self.text = ""
-        self._tokenizer, self._block = model.tokenizer, model.network.config.block
-        self._beginning = Beginning(model.tokenizer, num_prompt, ())
+        self._tokenizer = talk.model.tokenizer
+        self._beginning = Beginning(self._tokenizer, num_prompt, (), stop_ids(talk.model.network.config, talk.sampling))
         self._filled: dict[int, str] = {}
         self._out = out
         self._live = Live(console=out, transient=True, refresh_per_second=20) if out.is_terminal else None

@@ -13,11 +13,11 @@ from rich.console import Console
 from vitrail.api import load
 from vitrail.cli.chatting import Conversation, Terminal
 from vitrail.cli.output import Count, Device, Dtype, Json, SeedFlag, Whole, answering, emit, progress_console
+from vitrail.errors import ConfigError
 from vitrail.explain import Index
 from vitrail.generate import Sampling
-from vitrail.serve import ServeSettings, create_app, is_loopback, listen
+from vitrail.serve import ServeSettings, create_app, listen, own_names
 from vitrail.serve import serve as run_server
-from vitrail.serve.settings import LOOPBACK_NAMES
 
 Port = Annotated[Whole, Parameter(validator=validators.Number(gte=0, lte=65535))]
 Steering = Annotated[str, Parameter(help='such as "exports=+1.0; religions=off"')]
@@ -55,13 +55,15 @@ def serve(
         dtype: of the weights.
         json: print one JSON object with the address on stdout once the server listens.
     """
-    is_local = is_loopback(host)
+    if report is not None and not report.is_file():
+        raise ConfigError(f"{report}: no such file; name a page for --report, or leave it out")
     listener = listen(host, port)
+    names = own_names(host, listener)
     loaded = load(model, device=device, dtype=dtype)
-    settings = ServeSettings(max_batch=max_batch, allowed_hosts=LOOPBACK_NAMES if is_local else ())
+    settings = ServeSettings(max_batch=max_batch, allowed_hosts=names)
     opened = None if index is None else Index.open(index)
     app = create_app(loaded, index=opened, name=name, report=report or _report_beside(model), settings=settings)
-    if not is_local:
+    if not names:
         warning = f"warning: {host} can be reached from other machines, and there is no authentication"
         progress_console.print(warning, soft_wrap=True)
 
@@ -117,6 +119,8 @@ def chat(
         "seed": seed,
         "allowed_specials": ("eoc", "eos"),
     }
+    if sys.stdin is None or sys.stdout is None:
+        raise ConfigError("chat needs standard input and standard output; one of them is closed")
     sampling = Sampling.parse(values, where="chat")
     loaded = load(model, device=device, dtype=dtype)
     opened = None if index is None else Index.open(index)

@@ -16,10 +16,10 @@ from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
 from vitrail.serve.asking import Wanted, submit
-from vitrail.serve.engine import Finished, Progress, Ticket
+from vitrail.serve.engine import Finished, Progress, Reason, Ticket
 from vitrail.serve.errors import told
 from vitrail.serve.gathering import Concluded, merged, while_connected
-from vitrail.serve.openai_schemas import Extras, Reason, Usage
+from vitrail.serve.openai_schemas import Extras, Usage
 from vitrail.serve.schemas import CommitPart
 from vitrail.serve.service import Service
 from vitrail.serve.tokens import Scored, ScoredTokens, commit_part
@@ -94,20 +94,25 @@ class Writer:
         Returns:
             the answer.
         """
-        tickets = await submit(self._service, self._wanted.jobs)
-        return await while_connected(request, self._whole(tickets))
+        return await while_connected(request, self._whole(await self._tickets(request)))
 
-    async def stream(self, *, with_usage: bool) -> "Stream":
+    async def stream(self, request: Request, *, with_usage: bool) -> "Stream":
         """Begin to write, and answer with a stream.
 
         Args:
+            request: stops the work when its client leaves.
             with_usage: end with a chunk that tells the tokens used.
 
         Returns:
             the response.
         """
-        tickets = await submit(self._service, self._wanted.jobs)
+        tickets = await self._tickets(request)
         return Stream(self._events(tickets, with_usage), tickets)
+
+    async def _tickets(self, request: Request) -> list[Ticket]:
+        tickets = await while_connected(request, submit(self._service, self._wanted.jobs))
+        self._service.meters.count_prompts(self._wanted.prompt_tokens)
+        return tickets
 
     async def _whole(self, tickets: Sequence[Ticket]) -> BaseModel:
         parts: dict[int, list[Part]] = {}

@@ -23,6 +23,7 @@ from vitrail.serve.meters import Meters
 from vitrail.serve.openai_schemas import CompletionAnswer
 from vitrail.serve.service import Service
 from vitrail.serve.settings import ServeSettings
+from vitrail.steer.calibration import FILE_NAME
 
 _ABOUT = """A language model whose every word is a sum of named concepts.
 
@@ -52,7 +53,7 @@ def create_app(
         the application; its engine starts and ends with it.
 
     Raises:
-        ArtifactError: the index of another model.
+        ArtifactError: the index of another model, a model without a manifest, a damaged calibration.
     """
     if index is not None:
         index.require_model(model.model_id)
@@ -65,6 +66,8 @@ def create_app(
         name=name,
         index=index,
         report=report,
+        # Read now, as all of the model is: another one may lie in its directory tomorrow.
+        calibration=model.calibration if (model.directory / FILE_NAME).is_file() else None,
         answers=Answers(settings.kept_answers),
         meters=Meters(engine),
     )

@@ -10,7 +10,7 @@ from vitrail.generate import Sampling
 from vitrail.serve.engine import Job, Ticket
 from vitrail.serve.errors import refused
 from vitrail.serve.openai_schemas import Prompt, Sampled
-from vitrail.serve.schemas import ExplainOptions
+from vitrail.serve.schemas import MAX_STRENGTH, ExplainOptions
 from vitrail.serve.service import Service
 from vitrail.settings import MAX_SEED
 from vitrail.steer import Steer, parse_steers
@@ -138,6 +138,8 @@ def read_prompts(service: Service, prompt: Prompt) -> list[PromptIds]:
     if ids:
         return [_checked_ids(service, ids, "prompt")]
     at_most(len(prompt), service.settings.max_prompts, "prompt", "prompts")
+    num_chars = sum(len(part) for part in prompt if isinstance(part, str))
+    at_most(num_chars, service.settings.max_prompt_chars, "prompt", "characters")
     return [
         text_ids(service, part, f"prompt[{place}]")
         if isinstance(part, str)
@@ -242,6 +244,14 @@ def _steers(service: Service, asked: Sampled) -> tuple[Steer, ...]:
     except VitrailError as error:
         raise refused(str(error), "steer") from error
     at_most(len(steers), limits.max_steers, "steer", "concepts")
+    named = set[str]()
+    for steer in steers:
+        concept = str(steer).rpartition("=")[0]
+        if abs(steer.strength) > MAX_STRENGTH:
+            raise refused(f"steer: strength {steer.strength:+g} of '{concept}' is beyond ±{MAX_STRENGTH}", "steer")
+        if concept.casefold() in named:
+            raise refused(f"steer: '{concept}' is named twice; give it one strength", "steer")
+        named.add(concept.casefold())
     if steers and service.calibration is None:
         message = "steer: this model has no calibrated strengths yet; whoever runs it: `vitrail steer calibrate`"
         raise refused(message, "steer", "not_calibrated")

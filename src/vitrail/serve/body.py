@@ -9,9 +9,11 @@ from fastapi.routing import APIRoute
 
 from vitrail.serve.errors import ApiError, refused
 
+_MAX_KEYS = 256
+
 
 class JsonRequest(Request):
-    """A request whose JSON is read strictly: no NaN, no huge numbers, no half characters."""
+    """A request whose JSON is read strictly: no NaN, no huge numbers, no half characters, no key twice."""
 
     async def json(self) -> Any:
         """The body's value.
@@ -60,7 +62,7 @@ def parse_json(body: bytes) -> Any:
     """
     try:
         text = body.decode("utf-8")
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object)
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeDecodeError as error:
@@ -81,6 +83,16 @@ def _require_json(request: Request) -> None:
     if kind != "application/json":
         named = f"'{kind}'" if kind else "missing"
         raise ApiError(400, f"Content-Type is {named[:80]}; send JSON with Content-Type: application/json")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > _MAX_KEYS:
+        raise refused(f"the body holds an object with {len(pairs)} keys; no request needs more than {_MAX_KEYS}")
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        twice = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
+        raise refused(f"the body names the key {json.dumps(twice[:60])} twice; leave one out")
+    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -4,8 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, Tag
 
-from vitrail.serve.openai_schemas import Extras, Reason, Sampled, Text, Usage
-from vitrail.serve.schemas import A_LIST, A_TEXT, Answered, Asked, is_absent, one_of, only
+from vitrail.serve.engine import Reason
+from vitrail.serve.openai_schemas import Extras, Sampled, Text, Usage
+from vitrail.serve.schemas import A_LIST, A_TEXT, MAX_ITEMS, Answered, Asked, is_absent, one_of, only
 
 Nothing = Annotated[list[Any] | None, Field(max_length=0), only([])]
 Null = Annotated[None, only()]
@@ -26,7 +27,8 @@ class Message(Asked):
     role: Literal["system", "developer", "user", "assistant"]
     """Who wrote it."""
     content: Annotated[
-        Annotated[Text, Tag(A_TEXT)] | Annotated[list[TextPart], Tag(A_LIST)],
+        Annotated[Text, Tag(A_TEXT)]
+        | Annotated[list[TextPart], Field(max_length=MAX_ITEMS, fail_fast=True), Tag(A_LIST)],
         one_of(A_TEXT, A_LIST),
     ]
     """Its text, or pieces that are joined."""
@@ -63,7 +65,7 @@ class ChatRequest(Sampled):
         json_schema_extra={"examples": [{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 32}]}
     )
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)]
     """The conversation. The model's template is plain: the texts stand below one another, a blank line between."""
     max_tokens: Annotated[int, Field(ge=1, le=2**31)] | None = None
     """Older name of `max_completion_tokens`."""

@@ -2,7 +2,8 @@
 
 Requests come from an event loop and wait; between two blocks the thread lets in as many as there is room for.
 What a step commits goes back to the loop as `Progress`, the end as `Finished`. Computing that is not
-generation (explanations) runs in a second thread, one piece at a time.
+generation runs beside it in lanes, one piece at a time in each: explanations in one, in another the
+measuring of concepts that are steered for the first time, so that neither waits for the other.
 """
 
 import asyncio
@@ -10,9 +11,11 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -22,6 +25,7 @@ from vitrail.serve.writing import Beginning
 from vitrail.steer import Steer, SteerPlan
 
 R = TypeVar("R")
+Reason = Literal["stop", "length"]
 _log = logging.getLogger(__name__)
 
 
@@ -77,7 +81,7 @@ class Finished:
 
     text: str
     trace: Trace
-    reason: Literal["stop", "length"]
+    reason: Reason
 
 
 @dataclass(eq=False)
@@ -87,6 +91,8 @@ class Ticket:
     request: Request
     _beginning: Beginning
     _loop: asyncio.AbstractEventLoop
+    is_cancelled: bool = False
+    """Whether nobody waits for this answer."""
     _events: "asyncio.Queue[Progress | Finished | Exception]" = field(default_factory=asyncio.Queue)
     _is_over: bool = False
 
@@ -114,12 +120,8 @@ class Ticket:
 
     def cancel(self) -> None:
         """Stop the work at the next step; no further event is needed."""
-        self.request.cut(0)
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether nobody waits for this answer."""
-        return self.request.stop == 0
+        # Only a mark: the request itself belongs to the engine's thread, which reads it between two steps.
+        self.is_cancelled = True
 
     def tell(self, event: Progress | Finished | Exception) -> None:
         """Hand an event to the reader's event loop, from the engine's thread.
@@ -133,27 +135,65 @@ class Ticket:
             self.cancel()
 
     def take(self, commit: Commit) -> None:
-        """Pass a commit on, and end the answer where it completes a stop string.
+        """Pass a commit on, and end the answer where it completes a stop string or nobody waits for it.
 
         Args:
             commit: of this answer.
         """
+        if self.is_cancelled:
+            self.request.cut(0)
+            return
         gain = self._beginning.add(commit.positions, commit.tokens)
         if self._beginning.is_stopped:
             self.request.cut(self._beginning.end)
         self.tell(Progress(gain.text, gain.tokens, commit))
 
-    def finish(self, model_id: str, stop_ids: frozenset[int]) -> None:
+    def finish(self, model_id: str) -> None:
         """Give the end.
 
         Args:
             model_id: of the model that wrote it.
-            stop_ids: ids that end a text by themselves.
         """
-        trace = self.request.trace(model_id)
         rest = self._beginning.close()
-        is_ended = self._beginning.is_stopped or trace.token_ids[-1] in stop_ids
-        self.tell(Finished(rest, trace, "stop" if is_ended else "length"))
+        reason: Reason = "stop" if self._beginning.is_stopped else "length"
+        self.tell(Finished(rest, self.request.trace(model_id), reason))
+
+
+class _Lane:
+    """A thread beside generation that computes one piece at a time."""
+
+    def __init__(self, name: str, max_waiting: int) -> None:
+        self._pool, self._max_waiting = ThreadPoolExecutor(1, name), max_waiting
+        self._pending: set[asyncio.Future[Any]] = set()
+        self._is_closing = False
+
+    async def run(self, work: Callable[[], R]) -> R:
+        """Wait for a piece; one that nobody waits for any more is not begun."""
+        if len(self._pending) >= self._max_waiting:
+            raise Overloaded
+        try:
+            pending = asyncio.wrap_future(self._pool.submit(work))
+        except RuntimeError:  # the pool takes nothing more
+            raise Stopping from None
+        self._pending.add(pending)
+        if self._is_closing:  # `close` may have looked just before
+            pending.cancel()
+        try:
+            return await pending
+        except asyncio.CancelledError:
+            if self._is_closing:
+                raise Stopping from None
+            raise
+        finally:
+            self._pending.discard(pending)
+
+    def close(self) -> None:
+        """Whoever waits gets `Stopping` at once; what is being computed is of no use to anyone."""
+        self._is_closing = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pending in list(self._pending):
+            with suppress(RuntimeError):  # its loop is closed
+                pending.get_loop().call_soon_threadsafe(pending.cancel)
 
 
 class Engine:
@@ -169,19 +209,20 @@ class Engine:
 
         Raises:
             ConfigError: a model that cannot generate.
+            ArtifactError: a model without a manifest.
         """
         require_cdlm(model.network)
         self.tokens_written = 0
         self._model, self._max_batch, self._max_waiting = model, max_batch, max_waiting
+        self._model_id = model.model_id
         self._waiting: list[Ticket] = []
         self._active: dict[int, Ticket] = {}
         self._numbers = count()
         self._is_closing = False
         self._changed = threading.Condition()
-        self._planning = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="vitrail-engine", daemon=True)
-        self._computing = ThreadPoolExecutor(1, "vitrail-explain")
-        self._num_computing = 0
+        self._explaining = _Lane("vitrail-explain", max_waiting)
+        self._planning = _Lane("vitrail-plan", max_waiting)
 
     @property
     def num_active(self) -> int:
@@ -198,7 +239,7 @@ class Engine:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop at the next block; what is not finished fails with `Stopping`."""
+        """Stop at the next step; what is not finished fails with `Stopping`."""
         with self._changed:
             self._is_closing = True
             for ticket in [*self._waiting, *self._active.values()]:
@@ -206,7 +247,8 @@ class Engine:
                 ticket.tell(Stopping())
             self._waiting.clear()
             self._changed.notify()
-        self._computing.shutdown(wait=False, cancel_futures=True)
+        self._explaining.close()
+        self._planning.close()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -224,10 +266,10 @@ class Engine:
             Stopping: the server shuts down.
             VitrailError: a prompt that does not fit, an unknown concept.
         """
-        # A discovered concept is calibrated when it is first asked for: that is computing, not waiting.
-        plan = await asyncio.to_thread(self._plan, job.steers) if job.steers else None
-        request = Request(next(self._numbers), self._model.network.config, job.prompt_ids, job.sampling, plan)
-        beginning = Beginning(self._model.tokenizer, len(job.prompt_ids), job.stop)
+        plan, config = await self._plan(job.steers), self._model.network.config
+        request = Request(next(self._numbers), config, job.prompt_ids, job.sampling, plan)
+        end_ids = stop_ids(config, job.sampling)
+        beginning = Beginning(self._model.tokenizer, len(job.prompt_ids), job.stop, end_ids)
         ticket = Ticket(request, beginning, asyncio.get_running_loop())
         with self._changed:
             self._waiting = [other for other in self._waiting if not other.is_cancelled]
@@ -240,7 +282,7 @@ class Engine:
         return ticket
 
     async def run(self, work: Callable[[], R]) -> R:
-        """Compute something beside generation, one piece at a time.
+        """Compute something beside generation, such as an explanation.
 
         Args:
             work: what to compute.
@@ -252,19 +294,15 @@ class Engine:
             Overloaded: too much waits already.
             Stopping: the server shuts down.
         """
-        if self._is_closing:
-            raise Stopping
-        if self._num_computing >= self._max_waiting:
-            raise Overloaded
-        self._num_computing += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._computing, work)
-        finally:
-            self._num_computing -= 1
+        return await self._explaining.run(work)
 
-    def _plan(self, steers: tuple[Steer, ...]) -> SteerPlan | None:
-        with self._planning:  # it may add to the calibration
-            return self._model.plan(steers)
+    async def _plan(self, steers: tuple[Steer, ...]) -> SteerPlan | None:
+        if not steers:
+            return None
+        # One by one: a concept that was never asked for is measured now, and who leaves meanwhile ends it there.
+        for steer in steers:
+            await self._planning.run(partial(self._model.plan, [steer]))
+        return await self._planning.run(partial(self._model.plan, steers))
 
     def _work(self) -> None:
         batch = Batch(self._model.network, self._max_batch)
@@ -272,13 +310,11 @@ class Engine:
             while (joining := self._next(batch)) is not None:
                 try:
                     batch.join(joining)
-                    finished = batch.advance(self._on_commit)
+                    self._finish(batch.advance(self._on_commit))
                 except Exception as error:  # whatever it was, the next requests must not suffer from it
                     _log.exception("generation failed")
                     self._fail(error)
                     batch = Batch(self._model.network, self._max_batch)
-                else:
-                    self._finish(finished)
 
     def _next(self, batch: Batch) -> list[Request] | None:
         """Requests that may join now; None when the engine closes. Waits while there is nothing to do."""
@@ -297,9 +333,11 @@ class Engine:
 
     def _finish(self, requests: list[Request]) -> None:
         for request in requests:
-            ticket = self._active.pop(request.number)
+            ticket = self._active[request.number]
             if not ticket.is_cancelled:
-                ticket.finish(self._model.model_id, stop_ids(self._model.network.config, request.sampling))
+                ticket.finish(self._model_id)
+            with self._changed:
+                del self._active[request.number]
 
     def _fail(self, error: Exception) -> None:
         with self._changed:

@@ -17,7 +17,7 @@ from fastapi.exceptions import HTTPException, RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from vitrail.errors import ConceptNotFound, PromptTooLong, VitrailError
+from vitrail.errors import ArtifactError, ConceptNotFound, PromptTooLong, RunFailed, VitrailError
 from vitrail.serve.engine import Overloaded, Stopping
 
 _TYPES = {404: "not_found_error", 405: "invalid_request_error", 429: "overloaded_error", 503: "overloaded_error"}
@@ -34,6 +34,7 @@ _REASONS = {
     "model_attributes_type": "must be an object",
     "dict_type": "must be an object",
     "none_required": "must be null",
+    "too_short": "must not be empty",
 }
 _log = logging.getLogger(__name__)
 
@@ -138,6 +139,8 @@ def as_api_error(error: Exception, retry_after_s: int) -> ApiError | None:
             return refused(str(error), "prompt", "context_length_exceeded")
         case ConceptNotFound():
             return not_found(str(error), "steer", "concept_not_found")
+        case ArtifactError() | RunFailed():  # files of the server: nothing that a client could mend
+            return None
         case VitrailError():
             return refused(str(error))
         case RequestValidationError():

@@ -94,7 +94,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, R]) -> R:
     task = asyncio.create_task(work)
     try:
         while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
-            if await request.is_disconnected():
+            if await request.is_disconnected() and not task.done():
                 raise ApiError(499, "the client left")
         return task.result()
     finally:

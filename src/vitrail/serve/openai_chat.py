@@ -45,7 +45,7 @@ async def chat(asked: ChatRequest, service: Here, request: Request) -> ChatAnswe
     writer = Writer(service, chat_wanted(service, asked), ChatForm(service.model.tokenizer))
     if asked.stream:
         options = asked.stream_options
-        return await writer.stream(with_usage=bool(options and options.include_usage))
+        return await writer.stream(request, with_usage=bool(options and options.include_usage))
     answer = await writer.answer(request)
     assert isinstance(answer, ChatAnswer)
     return answer

@@ -33,7 +33,7 @@ async def complete(asked: CompletionRequest, service: Here, request: Request) ->
     writer = Writer(service, completion_wanted(service, asked), CompletionForm(service.model.tokenizer))
     if asked.stream:
         options = asked.stream_options
-        return await writer.stream(with_usage=bool(options and options.include_usage))
+        return await writer.stream(request, with_usage=bool(options and options.include_usage))
     answer = await writer.answer(request)
     assert isinstance(answer, CompletionAnswer)
     return answer

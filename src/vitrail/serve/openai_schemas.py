@@ -5,11 +5,14 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, Tag
 
 from vitrail.explain import Document
+from vitrail.serve.engine import Reason
 from vitrail.serve.schemas import (
     A_LIST,
     A_SWITCH,
     A_TEXT,
     AN_OBJECT,
+    MAX_IDS,
+    MAX_ITEMS,
     Answered,
     Asked,
     CommitPart,
@@ -25,8 +28,9 @@ from vitrail.settings import MAX_SEED
 IDS, LISTS_OF_IDS, TEXTS = "token ids", "lists of token ids", "a list of texts"
 
 Text = Annotated[str, Field(max_length=2**20)]
-TokenIds = Annotated[list[Annotated[int, Field(ge=0, le=2**31)]], Field(min_length=1)]
-Reason = Literal["stop", "length"]
+TokenIds = Annotated[
+    list[Annotated[int, Field(ge=0, le=2**31)]], Field(min_length=1, max_length=MAX_IDS, fail_fast=True)
+]
 
 
 def kind_of_prompt(value: Any) -> str | None:
@@ -46,14 +50,14 @@ def kind_of_prompt(value: Any) -> str | None:
 
 Prompt = Annotated[
     Annotated[Text, Tag(A_TEXT)]
-    | Annotated[list[Text], Field(min_length=1), Tag(TEXTS)]
+    | Annotated[list[Text], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True), Tag(TEXTS)]
     | Annotated[TokenIds, Tag(IDS)]
-    | Annotated[list[TokenIds], Field(min_length=1), Tag(LISTS_OF_IDS)],
+    | Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True), Tag(LISTS_OF_IDS)],
     one_of(A_TEXT, TEXTS, IDS, LISTS_OF_IDS, of=kind_of_prompt),
 ]
 
 Stop = Annotated[
-    Annotated[Text, Tag(A_TEXT)] | Annotated[list[Text], Tag(A_LIST)],
+    Annotated[Text, Tag(A_TEXT)] | Annotated[list[Text], Field(max_length=MAX_ITEMS, fail_fast=True), Tag(A_LIST)],
     one_of(A_TEXT, A_LIST),
 ]
 

@@ -75,21 +75,21 @@ def serve(app: FastAPI, listener: socket.socket, on_listening: Callable[[str], N
         listener.close()
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address.
+def own_names(host: str, listener: socket.socket) -> tuple[str, ...]:
+    """Host names that belong to a listener which only this machine can reach.
 
     Args:
-        host: name or address.
+        host: what `listen` was given.
+        listener: what it gave.
 
     Returns:
-        whether it is a loopback address.
+        the names, as they stand in a Host header; none where other machines can reach it, too.
     """
-    if host.lower() in LOOPBACK_NAMES:
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    address = listener.getsockname()[0]
+    if not ipaddress.ip_address(address).is_loopback:
+        return ()
+    given = (name.strip("[]").lower() for name in (host, address))
+    return tuple(dict.fromkeys([*LOOPBACK_NAMES, *(f"[{name}]" if ":" in name else name for name in given)]))
 
 
 class _Server(uvicorn.Server):

@@ -14,6 +14,12 @@ from pydantic_core import PydanticCustomError
 from vitrail.errors import nearest
 from vitrail.steer import Head, Steer
 
+MAX_ITEMS, MAX_IDS = 4096, 2**17
+"""Entries of any list, and of one of token ids: the first fault ends the check, so that none takes seconds."""
+
+MAX_STRENGTH = 100
+"""Beyond it the hidden states are nothing but the concept, and far beyond it no numbers any more."""
+
 A_TEXT, A_LIST, A_SWITCH, AN_OBJECT = "a text", "a list", "true or false", "an object"
 
 
@@ -126,7 +132,7 @@ class SteerPart(Asked):
     """Name of the concept, or its id."""
     head: Head = "known"
     """Where it belongs: known concepts were named before training, discovered ones by it."""
-    strength: Annotated[float, Field(ge=-100, le=100)] | None = None
+    strength: Annotated[float, Field(ge=-MAX_STRENGTH, le=MAX_STRENGTH)] | None = None
     """In calibrated units: 1.0 moves the largest logit by the calibration's target on average; negative
     suppresses. 1.0 where it is left out."""
     off: bool = False
@@ -149,7 +155,8 @@ class SteerPart(Asked):
 
 
 SteerRequest = Annotated[
-    Annotated[str, Field(max_length=65_536), Tag(A_TEXT)] | Annotated[list[SteerPart], Tag(A_LIST)],
+    Annotated[str, Field(max_length=65_536), Tag(A_TEXT)]
+    | Annotated[list[SteerPart], Field(max_length=MAX_ITEMS, fail_fast=True), Tag(A_LIST)],
     one_of(A_TEXT, A_LIST),
 ]
 

@@ -9,7 +9,6 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from vitrail.api import LoadedModel
-from vitrail.errors import ArtifactError
 from vitrail.explain import Document, ExplainSettings, Index, explain
 from vitrail.generate import Trace
 from vitrail.serve.answers import Answers
@@ -33,6 +32,7 @@ class Service:
         name: what clients call the model.
         index: of its training passages, or None.
         report: page of figures, or None.
+        calibration: what strength 1.0 means; None where the model was not calibrated.
         answers: kept for explanations.
         meters: counts of what happened.
         created: when the server began, in seconds since 1970.
@@ -44,6 +44,7 @@ class Service:
     name: str
     index: Index | None
     report: Path | None
+    calibration: Calibration | None
     answers: Answers
     meters: Meters
     created: int = field(default_factory=lambda: int(time.time()))
@@ -52,14 +53,6 @@ class Service:
     def context_tokens(self) -> int:
         """Tokens of prompt and answer together."""
         return self.model.network.config.max_length
-
-    @property
-    def calibration(self) -> Calibration | None:
-        """What strength 1.0 means; None where the model was not calibrated."""
-        try:
-            return self.model.calibration
-        except ArtifactError:
-            return None
 
     @cached_property
     def examples(self) -> Examples | None:

@@ -18,7 +18,7 @@ class ServeSettings(Settings):
         max_batch: answers that are written together, in one forward of the network.
         max_waiting: answers that may wait for their turn; beyond it a request is refused with 429.
         max_body_bytes: size of a request.
-        max_prompt_chars: characters of a prompt, of all messages of a chat together, or of a text whose
+        max_prompt_chars: characters of all prompts together, of all messages of a chat together, or of a text whose
             sources are asked for.
         max_prompts: prompts in one request.
         max_messages: messages of a chat.

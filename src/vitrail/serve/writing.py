@@ -1,11 +1,12 @@
-"""The finished beginning of an answer whose tokens come in any order: its text, and where a stop string ends it.
+"""The finished beginning of an answer whose tokens come in any order: its text, and where it ends.
 
 A diffusion model fills a block in the order of its confidence. A reader of text gets the part before the
-first gap only, whole characters of it, and nothing that may turn out to be the start of a stop string.
+first gap only, whole characters of it, and nothing that may turn out to be the start of a stop string. What
+stands behind the end, a stop string or an end mark, is no part of the text, though it may be filled in first.
 """
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from vitrail.text import Tokenizer
@@ -27,18 +28,20 @@ class Gain:
 class Beginning:
     """Text before the first open position of one answer."""
 
-    def __init__(self, tokenizer: Tokenizer, start: int, stops: Sequence[str]) -> None:
+    def __init__(self, tokenizer: Tokenizer, start: int, stops: Sequence[str], end_ids: Collection[int]) -> None:
         """Begin with nothing.
 
         Args:
             tokenizer: gives the bytes of tokens.
             start: absolute position of the answer's first token.
             stops: strings that end the text; they are not part of it.
+            end_ids: tokens that end it; they are its last.
         """
         self.end = start
         """Absolute position of the first token that is still open."""
         self.is_stopped = False
-        self._tokenizer, self._stops = tokenizer, stops
+        """Whether a stop string or an end mark ended the text."""
+        self._tokenizer, self._stops, self._end_ids = tokenizer, stops, end_ids
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._filled: dict[int, int] = {}
         self._held = ""
@@ -51,7 +54,7 @@ class Beginning:
             tokens: their ids.
 
         Returns:
-            what the beginning gained; `is_stopped` says whether a stop string ended it at `end`.
+            what the beginning gained; where `is_stopped`, the text is over at `end`.
         """
         self._filled |= zip(positions, tokens, strict=True)
         texts, gained = [], []
@@ -60,6 +63,9 @@ class Beginning:
             gained.append(token)
             self.end += 1
             texts.append(self._read(self._decoder.decode(self._tokenizer.token_bytes(token))))
+            if token in self._end_ids:
+                texts.append(self.close())
+                self.is_stopped = True
         return Gain("".join(texts), tuple(gained))
 
     def close(self) -> str:

@@ -1,13 +1,25 @@
 // The answer as a row of panes: dark while masked, lit in the order of denoising, then something to choose from.
 // Owns the prompt line, the panes, the passage marks, the choice (roving tabindex) and the heat upon them.
 
-import { Blocks } from "./blocks.js";
 import { announce, el, isSpecial, splitToken, tokenName } from "./dom.js";
+import { readable } from "./readable.js";
 
 /** @typedef {import("./permalink.js").Place} Place */
 /** @typedef {import("./stream.js").Commit} Commit */
 
 const HEAT_STEPS = 5;
+const TOLD_EVERY = 16;
+
+/**
+ * Where the block of a token ends: blocks are counted from the start of the prompt, so the first one of the answer is
+ * what the prompt leaves open of its last.
+ * @param {number} pos of the token in the answer
+ * @param {number} size tokens in a block
+ * @param {number} promptTokens
+ * @returns {number}
+ */
+export const blockEnd = (pos, size, promptTokens) =>
+  (Math.floor((promptTokens + pos) / size) + 1) * size - promptTokens;
 
 /** One answer on the page. */
 export class AnswerView {
@@ -30,8 +42,6 @@ export class AnswerView {
       chosen: -1,
       commits: [],
       lit: 0,
-      edge: 0,
-      isOpen: false,
     });
     this.answerBox.replaceChildren();
   }
@@ -40,20 +50,18 @@ export class AnswerView {
    * Begin: the prompt as typed, and the first block of masked panes.
    * @param {import("./stream.js").Ask} ask
    * @param {number} block tokens in a block
-   * @param {number|undefined} promptTokens how many the prompt has, where the server says so
+   * @param {number} promptTokens how many the prompt has
    */
   begin(ask, block, promptTokens) {
     this.reset();
-    Object.assign(this, { isOpen: true, longest: ask.max_tokens });
-    this.blocks = new Blocks(block, ask.max_tokens, promptTokens);
+    Object.assign(this, { longest: ask.max_tokens, block, promptTokens });
     this.promptBox.replaceChildren(ask.prompt);
-    this.#openTo(this.blocks.first);
+    this.#openFor(0);
   }
 
-  // Open panes up to the end of the block that is being written.
-  #openTo(edge) {
-    this.edge = edge;
-    while (this.panes.length > edge) this.panes.pop().box.remove();
+  // Open the panes of the block that a token stands in.
+  #openFor(pos) {
+    const edge = Math.min(blockEnd(pos, this.block, this.promptTokens), this.longest);
     while (this.panes.length < edge) {
       const hidden = { tabindex: "-1", "aria-pressed": "false", "aria-hidden": "true", disabled: true };
       const node = el("button", { type: "button", class: "token masked", ...hidden });
@@ -65,15 +73,16 @@ export class AnswerView {
 
   /** Light the panes of new commits. @param {Commit[]} commits */
   step(commits) {
+    const before = Math.floor(this.lit / TOLD_EVERY);
     for (const commit of commits) {
       this.commits.push(commit);
       for (const [place, pos] of commit.positions.entries()) this.#light(pos, commit.tokens[place]);
     }
+    if (Math.floor(this.lit / TOLD_EVERY) > before) announce(`${this.lit} of ${this.longest} tokens`);
   }
 
   #light(pos, text) {
-    const dark = this.panes.findIndex((pane) => pane.text === null);
-    this.#openTo(this.blocks.edgeAt(pos, dark < 0 ? this.panes.length : dark));
+    this.#openFor(pos);
     const pane = this.panes[pos];
     if (!pane) return;
     if (pane.text === null) this.lit += 1;
@@ -86,10 +95,8 @@ export class AnswerView {
    * @param {number} [count] tokens that count; those behind the end of the text go
    */
   end(count = this.panes.length) {
-    this.isOpen = false;
     while (this.panes.length > count) this.panes.pop().box.remove();
     for (const pane of this.panes) pane.node.classList.remove("struck");
-    this.choices = this.panes.map((pane, pos) => ({ node: pane.node, place: { kind: "token", at: pos } }));
   }
 
   /** @returns {boolean} whether anything is lit. */
@@ -102,16 +109,25 @@ export class AnswerView {
    * @param {any} doc the explanation
    */
   open(doc) {
-    this.promptNodes = doc.prompt_tokens.map((token) => promptToken(token.text));
-    this.promptBox.replaceChildren(...this.promptNodes.flatMap(([before, node, after]) => [before, node, after]));
-    this.promptNodes = this.promptNodes.map(([, node]) => node);
-    while (this.panes.length > doc.tokens.length) this.panes.pop().box.remove();
-    doc.tokens.forEach((token, pos) => this.panes[pos] && write(this.panes[pos], token.text));
+    this.#openPrompt(readable(doc.prompt_tokens, doc.prompt));
+    this.end(doc.tokens.length);
+    readable(doc.tokens, doc.text).forEach((text, pos) => write(this.panes[pos], text));
     this.choices = [];
     this.panes.forEach((pane, pos) => this.#openToken(pane, pos, doc.chunks));
     for (const { node, place } of this.choices)
       node.addEventListener("click", () => this.choose(place, { isByHand: true }));
     if (this.choices[0]) this.choices[0].node.tabIndex = 0;
+  }
+
+  // Tokens that hold only a part of a character share the node of the token that begins it.
+  #openPrompt(texts) {
+    const parts = [];
+    this.promptNodes = [];
+    for (const text of texts) {
+      if (text) parts.push(promptToken(text));
+      this.promptNodes.push(parts.at(-1)[1]);
+    }
+    this.promptBox.replaceChildren(...parts.flat());
   }
 
   // Tokens that end a passage or the text belong to no passage, and can be chosen like any other.
@@ -190,8 +206,11 @@ export class AnswerView {
    */
   heat(scores) {
     const limit = Math.max(0, ...[...scores.values()].map(Math.abs));
-    this.promptNodes.forEach((node, pos) => warm(node, scores.get(`prompt${pos}`), limit));
-    this.panes.forEach(({ node }, pos) => warm(node, scores.get(`generated${pos}`), limit));
+    const sums = new Map();
+    const add = (node, value = 0) => sums.set(node, (sums.get(node) ?? 0) + value);
+    this.promptNodes.forEach((node, pos) => add(node, scores.get(`prompt${pos}`)));
+    this.panes.forEach(({ node }, pos) => add(node, scores.get(`generated${pos}`)));
+    for (const [node, value] of sums) warm(node, value, limit);
   }
 
   /**
@@ -214,21 +233,25 @@ export class AnswerView {
     return step >= last ? "finished" : `wrote ${fresh.join(", ")}`;
   }
 
-  /** @param {number} pos @returns {string|null} the text of a lit token. */
-  textAt(pos) {
-    return this.panes[pos]?.text ?? null;
-  }
-
-  /** Say how far it is. */
-  tellProgress() {
-    if (this.isOpen && this.lit % 16 === 0) announce(`${this.lit} of ${this.longest} tokens`);
+  /**
+   * The tokens as they stood after some steps.
+   * @param {number} step
+   * @returns {(string|null)[]} null where a token was still masked
+   */
+  textsAt(step) {
+    const written = new Set(this.commits.slice(0, step).flatMap((commit) => commit.positions));
+    return this.panes.map(({ text }, pos) => (written.has(pos) ? text : null));
   }
 }
 
 function promptToken(text) {
   const [before, letters, after] = splitToken(text);
   const label = isSpecial(text) ? { title: tokenName(text) } : {};
-  return [before, el("span", { class: isSpecial(text) ? "token special" : "token", ...label }, letters), after];
+  const node = el("span", { class: isSpecial(text) ? "token special" : "token", ...label });
+  if (/^[ \t]+$/.test(text))
+    node.append(text); // nothing to choose here, so a space may be a space
+  else node.append(letters);
+  return [before, node, after];
 }
 
 function write(pane, text) {
@@ -243,7 +266,7 @@ function write(pane, text) {
 }
 
 function warm(node, value, limit) {
-  const level = limit > 0 && value ? Math.min(Math.ceil((Math.abs(value) / limit) * HEAT_STEPS - 1e-9), HEAT_STEPS) : 0;
+  const level = value ? Math.min(Math.ceil((Math.abs(value) / limit) * HEAT_STEPS - 1e-9), HEAT_STEPS) : 0;
   for (let step = 1; step <= HEAT_STEPS; step++) node.classList.remove(`heat${step}`, `cold${step}`);
   if (level) node.classList.add((value > 0 ? "heat" : "cold") + level);
 }

@@ -4,19 +4,17 @@
 import { AnswerView } from "./answer.js";
 import { Problem, isAbort } from "./api.js";
 import { headingOf, heatOf, nearest, partsOf, strongest } from "./choice.js";
-import { styleOf, swatch } from "./colour.js";
-import { announce, byId, counted, el, own, percent } from "./dom.js";
+import { announce, byId, counted } from "./dom.js";
 import { certificatePanel, conceptsPanel, inputsPanel, put, sourcesPanel } from "./panels.js";
 import { hashOf, isSameAsk, readHash } from "./permalink.js";
+import { Nave } from "./nave.js";
 import { problemBox } from "./problem.js";
 import { Replay } from "./replay.js";
 import { explain, write } from "./stream.js";
-import { WindowView } from "./window.js";
 
 /** @typedef {import("./stream.js").Ask} Ask */
+/** @typedef {import("./stream.js").Answer} Answer */
 /** @typedef {import("./permalink.js").Place} Place */
-
-const LEGEND = 7;
 
 /** The answer of the page. */
 export class AskView {
@@ -28,18 +26,18 @@ export class AskView {
       stopper: null,
       current: null,
       place: null,
+      compared: null,
       mode: "centred",
       onBusy: () => {},
     });
     this.view = new AnswerView(byId("prompt-text"), byId("answer-text"), (place, isByHand) =>
       this.#show(place, isByHand),
     );
-    this.window = new WindowView(byId("window"), (pos) =>
-      this.view.choose({ kind: "token", at: pos }, { isByHand: true, focus: true }),
-    );
+    this.nave = new Nave((pos) => this.view.choose({ kind: "token", at: pos }, { isByHand: true, focus: true }));
     this.replay = new Replay(
       { box: byId("replay"), play: byId("play"), slider: byId("step"), output: byId("step-text") },
       this.view,
+      (step) => this.#drawStep(step),
     );
     byId("modes").addEventListener("change", (event) => {
       this.mode = event.target.value;
@@ -47,12 +45,22 @@ export class AskView {
     });
   }
 
-  get isRunning() {
-    return this.stopper !== null;
-  }
-
   stop() {
     this.stopper?.abort();
+  }
+
+  // One piece of work at a time: what is newer stops what is older, which then says nothing more.
+  async #work(does) {
+    this.stop();
+    const stopper = new AbortController();
+    const isLatest = () => this.stopper === stopper;
+    this.stopper = stopper;
+    this.onBusy(true);
+    put("problem", []);
+    await does(stopper.signal, isLatest);
+    if (!isLatest()) return;
+    this.stopper = null;
+    this.onBusy(false);
   }
 
   /**
@@ -61,75 +69,64 @@ export class AskView {
    * @param {Place|null} [place] what to choose at the end
    * @returns {Promise<void>}
    */
-  async run(ask, place = null) {
-    this.stop();
-    const stopper = new AbortController();
-    this.stopper = stopper;
-    this.onBusy(true);
-    put("problem", []);
-    this.#status("Waiting for the first token …", true);
-    try {
-      const answer = await write(ask, {
-        signal: stopper.signal,
-        onStart: (first) => this.#begin(ask, first),
-        onStep: (commits) => this.#step(commits),
-      });
-      this.#finish(ask, answer);
-      await this.#explain(stopper.signal, place);
-    } catch (error) {
-      if (this.stopper === stopper) this.#fail(error, ask, place);
-    }
-    if (this.stopper === stopper) {
-      this.stopper = null;
-      this.onBusy(false);
-    }
+  run(ask, place = null) {
+    return this.#work(async (signal, isLatest) => {
+      byId("reading").hidden = false;
+      this.#status("Waiting for the first token …", true);
+      try {
+        const answer = await write(ask, {
+          signal,
+          onStart: (promptTokens) => this.#begin(ask, promptTokens),
+          onStep: (commits) => this.#step(commits),
+        });
+        this.#finish(ask, answer);
+      } catch (error) {
+        if (isLatest()) this.#fail(error, ask, place);
+        return;
+      }
+      await this.#explain(place, signal, isLatest);
+    });
   }
 
   /**
    * Take an answer that was written elsewhere on the page.
    * @param {Ask} ask
-   * @param {any} answer
+   * @param {Answer} answer
    * @returns {Promise<void>}
    */
-  async take(ask, answer) {
-    this.stop();
-    const stopper = new AbortController();
-    this.stopper = stopper;
-    this.onBusy(true);
-    this.#begin(ask, {});
-    this.view.step(answer.commits);
-    this.#finish(ask, answer);
-    byId("reading").scrollIntoView();
-    await this.#explain(stopper.signal, null);
-    this.stopper = null;
-    this.onBusy(false);
+  take(ask, answer) {
+    return this.#work((signal, isLatest) => {
+      this.#begin(ask, answer.promptTokens);
+      this.#step(answer.commits);
+      this.#finish(ask, answer);
+      byId("reading").scrollIntoView();
+      return this.#explain(null, signal, isLatest);
+    });
   }
 
-  #begin(ask, first) {
+  #begin(ask, promptTokens) {
     Object.assign(this, { current: null, place: null });
     document.body.dataset.stage = "writing";
     byId("reading").hidden = false;
     byId("panels").hidden = true;
     byId("keep").hidden = true;
+    byId("link-text").hidden = true;
     this.replay.hide();
-    this.view.begin(ask, this.model.block_tokens, first.prompt_tokens);
-    this.#drawWriting();
+    this.view.begin(ask, this.model.block_tokens, promptTokens);
+    this.#drawStep();
   }
 
   #step(commits) {
     this.view.step(commits);
-    this.#drawWriting();
+    this.#drawStep();
     this.#status(`Writing: ${this.view.lit} of at most ${counted(this.view.longest, "token")}`, true);
-    this.view.tellProgress();
   }
 
-  #drawWriting() {
-    this.window.writing(
-      this.view.panes.map((pane) => pane.text),
-      this.view.edge,
-    );
-    put("legend", []);
-    byId("window-note").textContent = "Pale while it is written; colours come with the explanation.";
+  // The window as the answer stood after some steps: all that there are, or those that are replayed.
+  #drawStep(step = this.view.commits.length) {
+    const texts = this.view.textsAt(step);
+    if (this.current?.doc) this.nave.replayed(texts);
+    else this.nave.writing(texts);
   }
 
   #finish(ask, answer) {
@@ -143,7 +140,7 @@ export class AskView {
     announce("The answer is written");
   }
 
-  async #explain(signal, place) {
+  async #explain(place, signal, isLatest) {
     const { ask, answer } = this.current;
     const started = Date.now();
     const tokens = this.view.panes.length;
@@ -153,28 +150,18 @@ export class AskView {
     const timer = setInterval(tell, 1000);
     try {
       const doc = await explain(answer, ask, signal);
-      if (signal.aborted) return;
-      this.#open(doc, place);
+      if (isLatest()) this.#open(doc, place);
     } catch (error) {
-      if (isAbort(error)) this.#status("Not explained: you stopped it. The answer stays.", false);
-      else this.#status("Not explained.", false);
+      if (!isLatest()) return;
+      this.#status("Written, not explained.", false);
       const problem = isAbort(error)
         ? new Problem("The explanation was stopped.", { mend: "The answer is whole." })
         : error;
-      put("problem", [problemBox(problem, () => this.#again())]);
+      const again = () => this.#work((...work) => this.#explain(place, ...work));
+      put("problem", [problemBox(problem, again)]);
     } finally {
       clearInterval(timer);
     }
-  }
-
-  async #again() {
-    const stopper = new AbortController();
-    this.stopper = stopper;
-    this.onBusy(true);
-    put("problem", []);
-    await this.#explain(stopper.signal, null);
-    this.stopper = null;
-    this.onBusy(false);
   }
 
   #open(doc, place) {
@@ -190,7 +177,6 @@ export class AskView {
       `${counted(doc.tokens.length, "token")}, seed ${seed}${reason === "stop" ? ", ended by itself" : ""}. Choose a word to see what it rests on.`,
       false,
     );
-    this.isFresh = true;
     this.view.choose(place && this.#exists(place) ? place : strongest(doc));
     announce("The explanation is here. Choose a word with the arrow keys.");
   }
@@ -211,7 +197,8 @@ export class AskView {
     );
     this.view.heat(heatOf(parts.inputs));
     this.#fillConcepts();
-    this.#drawWindow(doc, parts.chunk ?? nearest(doc, place), place);
+    this.nave.explained(doc, parts.chunk ?? nearest(doc, place), place);
+    this.#drawStep(this.replay.step);
     this.#remember(ask, place);
     if (isByHand) announce(byId("chosen").textContent);
   }
@@ -221,37 +208,16 @@ export class AskView {
     put("concepts", conceptsPanel(partsOf(this.current.doc, this.place).concepts, this.mode, this.onTurn));
   }
 
-  #drawWindow(doc, chunk, place) {
-    const { first, last, petals } = this.window.explained(
-      doc,
-      chunk,
-      place.kind === "token" ? place.at : null,
-      this.isFresh,
-    );
-    this.isFresh = false;
-    const shown = petals.filter((pane) => pane.concept).slice(0, LEGEND);
-    put(
-      "legend",
-      shown.map((pane) =>
-        el("li", {}, swatch(styleOf(pane.concept)), own(pane.name), el("small", {}, percent(pane.share))),
-      ),
-    );
-    const part =
-      last - first < chunk.stop - chunk.start
-        ? `, tokens ${first - chunk.start + 1}–${last - chunk.start} of ${chunk.stop - chunk.start}`
-        : "";
-    byId("window-note").textContent =
-      `Rose: the whole answer; angles are shares. Lancets: passage ${chunk.chunk + 1}${part}; areas are shares of each token's score against the average word.`;
-  }
-
   #fail(error, ask, place) {
     const isKept = this.view.hasText && !this.current;
+    byId("reading").hidden = !isKept && !this.current;
     if (isKept) {
       this.view.end();
+      this.replay.ready(this.view.commits.length);
       document.body.dataset.stage = "broken";
     }
     if (isAbort(error))
-      this.#status(isKept ? "Stopped. What was written stays; write again to have it explained." : "Stopped.", false);
+      this.#status(isKept ? "Stopped. What was written stays; only a whole answer is explained." : "Stopped.", false);
     else {
       this.#status(
         isKept ? "The answer is not finished." : this.current ? "The answer before is still here." : "",
@@ -266,7 +232,7 @@ export class AskView {
     const before = readHash(location.hash);
     const isOther = before.view === "ask" && before.ask && !isSameAsk(before.ask, ask);
     try {
-      history[isOther ? "pushState" : "replaceState"](null, "", hashOf(ask, place));
+      history[isOther ? "pushState" : "replaceState"](null, "", this.#hashOf(ask, place));
     } catch {
       // Browsers limit how often an address may change; the next choice sets it.
     }
@@ -287,8 +253,33 @@ export class AskView {
     if (this.current?.doc && place && this.#exists(place)) this.view.choose(place);
   }
 
+  /** Keep in the address that a request is compared, too. @param {Ask} ask */
+  compare(ask) {
+    this.compared = ask;
+    this.#remember(ask, this.isHere(ask) ? this.place : null);
+  }
+
+  #hashOf(ask, place) {
+    return hashOf(ask, place, this.compared !== null && isSameAsk(this.compared, ask));
+  }
+
+  /** The address of a request. @param {Ask} ask @returns {string} */
+  addressOf(ask) {
+    return new URL(this.#hashOf(ask, this.isHere(ask) ? this.place : null), location.href).href;
+  }
+
   /** The address of the answer. @returns {string|null} */
   get address() {
-    return this.current && new URL(hashOf(this.current.ask, this.place), location.href).href;
+    return this.current && this.addressOf(this.current.ask);
+  }
+
+  /**
+   * The seed of the answer on the page, where a request differs from it by no more than its steering.
+   * @param {Ask} ask
+   * @returns {number|null}
+   */
+  seedOf(ask) {
+    const { seed, steer } = this.current?.ask ?? ask;
+    return this.isHere({ ...ask, seed, steer }) ? seed : null;
   }
 }

@@ -5,32 +5,38 @@ import { concept, isAbort } from "./api.js";
 import { glassOf } from "./colour.js";
 import { characteristic, differing, wordsOf } from "./diff.js";
 import { announce, byId, counted, el } from "./dom.js";
+import { isSameAsk } from "./permalink.js";
 import { inWords } from "./problem.js";
 import { reversed, steersText } from "./steering.js";
 import { write } from "./stream.js";
 
 /** @typedef {import("./stream.js").Ask} Ask */
+/** @typedef {import("./stream.js").Answer} Answer */
 
 /** The comparison of one request. */
 export class Comparison {
-  /** @param {HTMLElement} box @param {(ask: Ask, answer: any) => void} onOpen takes one of the texts to be explained */
-  constructor(box, onOpen) {
-    Object.assign(this, { box, onOpen, stopper: null, columns: [] });
-  }
-
-  get isRunning() {
-    return this.stopper !== null;
+  /**
+   * @param {HTMLElement} box
+   * @param {{onOpen: (ask: Ask, answer: Answer) => void, onBusy: (isBusy: boolean) => void}} hooks `onOpen` takes one of
+   *   the texts to be explained
+   */
+  constructor(box, { onOpen, onBusy }) {
+    Object.assign(this, { box, onOpen, onBusy, ask: null, stopper: null, columns: [] });
   }
 
   stop() {
     this.stopper?.abort();
   }
 
+  /** Whether this is the request compared on the page. @param {Ask} ask @returns {boolean} */
+  isHere(ask) {
+    return this.ask !== null && isSameAsk(ask, this.ask);
+  }
+
   /** Write the three texts. @param {Ask} ask with at least one steered concept @returns {Promise<void>} */
-  async run(ask) {
+  run(ask) {
     this.stop();
-    const stopper = new AbortController();
-    this.stopper = stopper;
+    this.ask = ask;
     const variants = [
       ["Unsteered", []],
       ["As set", ask.steer],
@@ -38,23 +44,25 @@ export class Comparison {
     ];
     this.columns = variants.map(([title, steer]) => this.#column(title, { ...ask, steer }));
     byId("versions").replaceChildren(...this.columns.map((column) => column.box));
-    byId("compare-status").textContent = `Writing three texts from seed ${ask.seed} …`;
     byId("compare-legend").hidden = true;
     this.box.hidden = false;
     announce("Writing three texts side by side");
-    const cards = Promise.all(
-      ask.steer.map((part) =>
-        concept(part.head, part.concept).then(
-          (one) => one.card,
-          () => null,
-        ),
-      ),
-    );
-    await Promise.all(this.columns.map((column) => this.#write(column, stopper.signal)));
-    const known = (await cards).filter(Boolean);
-    if (this.stopper !== stopper) return;
-    this.stopper = null;
-    this.#mark(known, ask.seed);
+    return this.#fill(this.columns);
+  }
+
+  // Write some columns; those that are still being written go on beside them. A newer comparison silences an older.
+  async #fill(columns) {
+    const { columns: all, ask } = this;
+    if (!this.stopper || this.stopper.signal.aborted) this.stopper = new AbortController();
+    const { signal } = this.stopper;
+    byId("compare-status").textContent = `Writing from seed ${ask.seed} …`;
+    this.onBusy(true);
+    await Promise.all(columns.map((column) => this.#write(column, signal)));
+    if (this.columns !== all || all.some((column) => column.isOpen)) return;
+    this.onBusy(false);
+    const found = await Promise.allSettled(ask.steer.map((part) => concept(part.head, part.concept)));
+    if (this.columns === all && !all.some((column) => column.isOpen))
+      this.#mark(found.flatMap((one) => one.value?.card ?? []));
   }
 
   #column(title, ask) {
@@ -67,10 +75,11 @@ export class Comparison {
       text,
       foot,
     );
-    return { title, ask, box, text, foot, written: "", answer: null, failed: null };
+    return { title, ask, box, text, foot, written: "", answer: null, isOpen: false };
   }
 
   async #write(column, signal) {
+    column.isOpen = true;
     column.foot.replaceChildren(el("small", {}, "writing …"));
     column.box.classList.add("busy");
     try {
@@ -81,59 +90,43 @@ export class Comparison {
         { type: "button", class: "plain", onclick: () => this.onOpen(column.ask, column.answer) },
         "Explain this one",
       );
-      column.foot.replaceChildren(
-        el("small", {}, counted(column.answer.tokenIds.length || column.answer.commits.length, "token")),
-        open,
-      );
+      column.foot.replaceChildren(el("small", {}, counted(column.answer.tokenIds.length, "token")), open);
     } catch (error) {
-      column.failed = error;
       this.#fail(column, error);
     }
+    column.isOpen = false;
     column.box.classList.remove("busy");
   }
 
   #grow(column, text) {
-    column.written = text;
-    column.text.textContent = text.trimStart();
+    column.written = text.trimStart();
+    column.text.textContent = column.written;
   }
 
   #fail(column, error) {
     const line = isAbort(error) ? "Stopped. What was written stays." : inWords(error).join(" ");
-    const retry = el("button", { type: "button", class: "plain", onclick: () => this.#retry(column) }, "Retry");
+    const retry = el("button", { type: "button", class: "plain", onclick: () => this.#fill([column]) }, "Retry");
     column.foot.replaceChildren(el("span", { class: "failed", role: "alert" }, line), retry);
   }
 
-  async #retry(column) {
-    column.failed = null;
-    await this.#write(column, new AbortController().signal);
-    const known = await Promise.all(
-      column.ask.steer.map((part) =>
-        concept(part.head, part.concept).then(
-          (one) => one.card,
-          () => null,
-        ),
-      ),
-    );
-    this.#mark(known.filter(Boolean), column.ask.seed);
-  }
-
-  #mark(cards, seed) {
+  #mark(cards) {
     const words = characteristic(cards);
     const [base, ...others] = this.columns;
     base.text.replaceChildren(
       ...marks(
-        wordsOf(base.written.trimStart()).map((piece) => ({ piece, isNew: false })),
+        wordsOf(base.written).map((piece) => ({ piece, isNew: false })),
         words,
       ),
     );
     const counts = others.map((column) => {
-      const pieces = differing(base.written, column.written.trimStart());
+      const pieces = differing(base.written, column.written);
       column.text.replaceChildren(...marks(pieces, words));
       const count = pieces.filter((one) => one.isNew).length;
       return `${column.title}: ${counted(count, "word")} ${count === 1 ? "differs" : "differ"}.`;
     });
     const isWhole = this.columns.every((column) => column.answer);
-    byId("compare-status").textContent = `Seed ${seed}. ${isWhole ? counts.join(" ") : "Not every text is finished."}`;
+    byId("compare-status").textContent =
+      `Seed ${this.ask.seed}. ${isWhole ? counts.join(" ") : "Not every text is finished."}`;
     byId("compare-legend").hidden = false;
     announce(byId("compare-status").textContent);
   }

@@ -57,6 +57,14 @@ export const whole = (value) => WHOLE.format(value);
 /** @param {number} value @returns {string} two decimals. */
 export const decimal = (value) => TWO.format(value);
 
+/** @param {number} value @returns {string} a small number: "4.9 × 10⁻⁶", "0". */
+export function tiny(value) {
+  if (value === 0) return "0";
+  const [digits, power] = value.toExponential(1).split("e");
+  const raised = Array.from(String(Number(power)), (sign) => (sign === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(sign)]));
+  return `${digits} × 10${raised.join("")}`;
+}
+
 /** @param {number} value @param {string} word @returns {string} "1 token", "2 tokens". */
 export const counted = (value, word) => `${whole(value)} ${word}${value === 1 ? "" : "s"}`;
 
@@ -79,6 +87,7 @@ export function splitToken(text) {
 export function tokenName(text) {
   if (isSpecial(text))
     return text.includes("bos") ? "start" : text.includes("chunk") ? "end of passage" : "end of text";
+  if (/^\uFFFD*$/.test(text)) return "part of a character";
   return text.trim() || (text.includes("\n") ? "↵" : "space");
 }
 

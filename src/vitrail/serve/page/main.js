@@ -47,7 +47,10 @@ async function start() {
     byId("turned").textContent = `${concept.name} is in the steering list above.`;
   };
   const view = new AskView(model, turn);
-  const comparison = new Comparison(byId("comparison"), (ask, answer) => view.take(ask, answer));
+  const comparison = new Comparison(byId("comparison"), {
+    onOpen: (ask, answer) => view.take(ask, answer),
+    onBusy: (isBusy) => (byId("stop-compare").hidden = !isBusy),
+  });
   const browser = new ConceptBrowser((concept) => {
     turn(concept);
     location.hash = "#ask";
@@ -62,10 +65,7 @@ async function start() {
     byId("turned").textContent = "";
   }
 
-  view.onBusy = (isBusy) => {
-    byId("stop").hidden = !isBusy;
-    byId("write").classList.toggle("again", isBusy);
-  };
+  view.onBusy = (isBusy) => (byId("stop").hidden = !isBusy);
 
   const ask = () => readForm(steering.value);
   byId("ask-form").addEventListener("submit", (event) => {
@@ -77,17 +77,17 @@ async function start() {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("ask-form").requestSubmit();
   });
   byId("stop").addEventListener("click", () => view.stop());
-  byId("compare").addEventListener("click", async () => {
+  byId("compare").addEventListener("click", () => {
     const asked = ask();
     if (!asked) return;
-    byId("stop-compare").hidden = false;
-    const run = comparison.run(asked);
+    if (byId("ask-seed").value === "") asked.seed = view.seedOf(asked) ?? asked.seed;
+    comparison.run(asked);
+    view.compare(asked);
     byId("comparison").scrollIntoView({ block: "start" });
-    await run;
-    byId("stop-compare").hidden = true;
   });
   byId("stop-compare").addEventListener("click", () => comparison.stop());
   wireKeeping(view);
+  byId("copy-compared").addEventListener("click", (event) => copyLink(view.addressOf(comparison.ask), event.target));
 
   function route() {
     const address = readHash(location.hash);
@@ -103,6 +103,10 @@ async function start() {
     if (isAsk) document.title = "vitrail";
     if (address.view === "unreadable") tellUnreadable(address.why);
     else if (isAsk) byId("link-problem").replaceChildren();
+    if (address.isCompared && !comparison.isHere(address.ask)) {
+      view.compared = address.ask;
+      comparison.run(address.ask);
+    }
     if (address.ask && view.isHere(address.ask)) view.choose(address.place);
     else if (address.ask) {
       writeForm(address.ask);
@@ -111,11 +115,13 @@ async function start() {
     }
   }
   addEventListener("hashchange", route);
-  document.querySelector('[data-view="ask"]').addEventListener("click", (event) => {
-    if (!view.address || byId("view-ask").hidden === false) return;
-    event.preventDefault(); // back to the answer that is here, with its own address
-    location.hash = new URL(view.address).hash;
-  });
+  for (const link of document.querySelectorAll('.top a[href="#ask"]')) {
+    link.addEventListener("click", (event) => {
+      if (!view.address) return;
+      event.preventDefault(); // back to the answer that is here, with its own address
+      location.hash = new URL(view.address).hash;
+    });
+  }
   tellSteers();
   route();
   document.body.dataset.ready = "true";
@@ -137,21 +143,26 @@ function wireKeeping(view) {
   byId("save-json").addEventListener("click", () =>
     download(`${stem()}.json`, asJson(view.current), "application/json"),
   );
-  byId("save-html").addEventListener("click", () => download(`${stem()}.html`, asHtml(view.current), "text/html"));
-  byId("copy-link").addEventListener("click", async () => {
-    const shown = byId("link-text");
-    try {
-      await navigator.clipboard.writeText(view.address);
-      announce("Link copied");
-      byId("copied").textContent = "Copied";
-      setTimeout(() => (byId("copied").textContent = ""), 2500);
-    } catch {
-      shown.hidden = false;
-      shown.value = view.address;
-      shown.select();
-      announce("The browser does not let us copy; the link is selected, copy it by hand");
-    }
-  });
+  byId("save-html").addEventListener("click", () =>
+    download(`${stem()}.html`, asHtml(view.current, view.nave.picture), "text/html"),
+  );
+  byId("copy-link").addEventListener("click", (event) => copyLink(view.address, event.target));
+}
+
+async function copyLink(address, button) {
+  const shown = byId("link-text");
+  try {
+    await navigator.clipboard.writeText(address);
+    announce("Link copied");
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy link"), 2500);
+  } catch {
+    button.after(shown);
+    shown.hidden = false;
+    shown.value = address;
+    shown.select();
+    announce("The browser does not let us copy; the link is selected, copy it by hand");
+  }
 }
 
 function showFacts(name, model) {

@@ -1,6 +1,6 @@
 // The three answers that the page owes for a choice: inputs, concepts, training text. And the certificate, in words.
 
-import { bar, byId, counted, decimal, el, own, percent, signed, tokenName } from "./dom.js";
+import { bar, byId, counted, decimal, el, own, percent, signed, tiny, tokenName } from "./dom.js";
 import { countingOf } from "./choice.js";
 import { linkTo, styleOf, swatch } from "./colour.js";
 import { overlapSpans } from "./overlap.js";
@@ -62,7 +62,7 @@ export function conceptsPanel(item, mode, onTurn) {
   const low = Math.min(0, ...values);
   const high = Math.max(0, ...values);
   const isToken = item.pos !== undefined;
-  const label = mode === "raw" ? (isToken ? "logit" : "sum of logits") : "above average";
+  const label = mode === "raw" ? (isToken ? "logit" : "sum of logits") : "above the average word";
   return [
     el(
       "p",
@@ -112,7 +112,7 @@ function conceptRow(entry, low, high, onTurn) {
       { class: "name coded" },
       swatch(styleOf(entry)),
       el("a", { href: linkTo(entry) }, own(entry.name)),
-      el("small", {}, `${entry.head} · active ${percent(entry.weight)}`),
+      el("small", {}, `${entry.head}, active ${percent(entry.weight)}`),
     ),
     bar(entry.value, low, high, styleOf(entry) + (entry.value < 0 ? " minus" : "")),
     el("span", { class: "value" }, signed(entry.value)),
@@ -145,20 +145,21 @@ export function certificatePanel(certificate) {
     dtype,
   } = certificate;
   const parts = Object.entries(certificate.parts).map(([name, value]) =>
-    el("div", {}, el("dt", {}, name.replace(/_/g, " ")), el("dd", {}, value.toExponential(1))),
+    el("div", {}, el("dt", {}, name.replace(/_/g, " ")), el("dd", {}, tiny(value))),
   );
   return [
     el("summary", {}, passed ? "✓ The numbers add up" : "✗ The numbers do not add up"),
     el(
       "p",
       {},
-      `All parts of ${counted(tokens, "token")} were computed a second time, in double precision, from the stored weights. Largest error ${error.toExponential(1)} logits; rounding in ${dtype} allows ${tolerance.toExponential(1)}.`,
+      `All parts of ${counted(tokens, "token")} were computed a second time, in double precision, from the stored weights. Largest error: ${tiny(error)} logits; rounding in ${dtype} allows ${tiny(tolerance)}.`,
     ),
     el(
       "p",
       {},
-      `${counted(deletions, "concept")} were deleted one by one with all else held: each logit moved by the contribution shown, within ${deleted.toExponential(1)}.`,
+      `${counted(deletions, "concept")} were deleted one by one with all else held: each logit moved by the contribution shown, within ${tiny(deleted)}.`,
     ),
+    el("p", {}, "Largest difference, part by part:"),
     el("dl", {}, ...parts),
   ];
 }
@@ -173,8 +174,10 @@ export function sourcesPanel(sources, note, hasIndex) {
     return [absent("This belongs to no passage of the answer, so no training text was looked for.")];
   const items = sources.hits.map((hit, at) => {
     const same = hit.overlap.num_tokens
-      ? `${counted(hit.overlap.num_tokens, "token")} in a row agree`
-      : "no words in a row agree";
+      ? hit.overlap.num_tokens === 1
+        ? "one token in common"
+        : `${hit.overlap.num_tokens} tokens in a row in common`
+      : "no words in common";
     const title = hit.title || hit.document_id;
     return el(
       "li",
@@ -205,8 +208,8 @@ export function sourcesPanel(sources, note, hasIndex) {
   ];
 }
 
-/** @param {string} text @returns {HTMLElement} a line for what is not there. */
-export const absent = (text) => el("p", { class: "absent" }, text);
+// A line for what is not there.
+const absent = (text) => el("p", { class: "absent" }, text);
 
 /** Put nodes in a box of the page. @param {string} id @param {Node[]} nodes */
 export const put = (id, nodes) => byId(id).replaceChildren(...nodes);

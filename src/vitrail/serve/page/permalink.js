@@ -15,9 +15,15 @@ const LIMITS = {
   tokens_per_step: [1, 1e6],
 };
 
-/** @param {Ask} ask @param {Place|null} place @returns {string} the hash, with its #. */
-export function hashOf(ask, place) {
-  const bytes = new TextEncoder().encode(JSON.stringify({ v: VERSION, ...ask, at: place ?? undefined }));
+/**
+ * @param {Ask} ask
+ * @param {Place|null} place
+ * @param {boolean} [isCompared] whether the link writes the comparison, too
+ * @returns {string} the hash, with its #
+ */
+export function hashOf(ask, place, isCompared = false) {
+  const data = { v: VERSION, ...ask, at: place ?? undefined, compare: isCompared || undefined };
+  const bytes = new TextEncoder().encode(JSON.stringify(data));
   const binary = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
   return `#ask=${btoa(binary).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "")}`;
 }
@@ -25,7 +31,7 @@ export function hashOf(ask, place) {
 /**
  * Read an address.
  * @param {string} hash
- * @returns {{view: "ask", ask?: Ask, place?: Place|null} | {view: "concepts"} | {view: "concept", head: string, id: number} | {view: "unreadable", why: string}}
+ * @returns {{view: "ask", ask?: Ask, place?: Place|null, isCompared?: boolean} | {view: "concepts"} | {view: "concept", head: string, id: number} | {view: "unreadable", why: string}}
  */
 export function readHash(hash) {
   if (hash === "" || hash === "#" || hash === "#ask") return { view: "ask" };
@@ -57,7 +63,7 @@ function checked(data) {
     ask[name] = data[name];
   }
   ask.steer = data.steer.map(checkedSteer);
-  return { ask, place: checkedPlace(data.at) };
+  return { ask, place: checkedPlace(data.at), isCompared: data.compare === true && ask.steer.length > 0 };
 }
 
 function checkedSteer(part) {

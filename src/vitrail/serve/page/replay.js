@@ -11,9 +11,10 @@ export class Replay {
   /**
    * @param {{box: HTMLElement, play: HTMLButtonElement, slider: HTMLInputElement, output: HTMLElement}} parts
    * @param {import("./answer.js").AnswerView} view
+   * @param {(step: number) => void} onStep
    */
-  constructor(parts, view) {
-    Object.assign(this, parts, { view, timer: 0 });
+  constructor(parts, view, onStep) {
+    Object.assign(this, parts, { view, onStep, timer: 0 });
     this.play.addEventListener("click", () => (this.timer ? this.stop() : this.start()));
     this.slider.addEventListener("input", () => {
       this.stop();
@@ -35,6 +36,11 @@ export class Replay {
     this.box.hidden = true;
   }
 
+  /** @returns {number} the step that is shown. */
+  get step() {
+    return Number(this.slider.value);
+  }
+
   start() {
     this.slider.value = "0";
     this.#show();
@@ -42,9 +48,9 @@ export class Replay {
     const steps = Number(this.slider.max);
     const pace = isCalm() ? LONGEST_MS * 2 : Math.max(SHORTEST_MS, Math.min(LONGEST_MS, WHOLE_MS / steps));
     this.timer = setInterval(() => {
-      this.slider.value = String(Number(this.slider.value) + 1);
+      this.slider.value = String(this.step + 1);
       this.#show();
-      if (Number(this.slider.value) >= steps) {
+      if (this.step >= steps) {
         this.stop();
         announce("Replay finished");
       }
@@ -58,10 +64,9 @@ export class Replay {
   }
 
   #show() {
-    const step = Number(this.slider.value);
     const last = Number(this.slider.max);
-    const wrote = this.view.showStep(step, last);
-    this.output.textContent = `step ${step} of ${last}: ${wrote}`;
+    this.output.textContent = `step ${this.step} of ${last}: ${this.view.showStep(this.step, last)}`;
+    this.onStep(this.step);
     this.slider.setAttribute("aria-valuetext", this.output.textContent);
   }
 }

@@ -7,6 +7,7 @@ import { announce, el, own, strength } from "./dom.js";
 /** @typedef {import("./stream.js").SteerOf} SteerOf */
 
 const FIRST_STRENGTH = 1;
+const MOST = 3;
 
 /** The list of steered concepts. */
 export class Steering {
@@ -66,8 +67,8 @@ export class Steering {
     const output = el("output", { class: "strength" });
     const slider = el("input", {
       type: "range",
-      min: "-3",
-      max: "3",
+      min: String(-MOST),
+      max: String(MOST),
       step: "0.1",
       value: String(part.strength),
       "aria-label": `Strength of ${part.name}`,
@@ -88,6 +89,9 @@ export class Steering {
     off.checked = part.off;
     const tell = () => {
       slider.disabled = part.off;
+      const [from, to] = [0, part.strength].sort((one, other) => one - other).map(placeOf);
+      slider.style.setProperty("--from", from);
+      slider.style.setProperty("--to", to);
       output.textContent = part.off ? "off" : strength(part.strength);
       slider.setAttribute(
         "aria-valuetext",
@@ -98,7 +102,7 @@ export class Steering {
     const concept = { head: part.head, concept_id: part.concept };
     const row = el(
       "li",
-      { class: "steer" },
+      { class: `steer ${styleOf(concept)}` },
       el(
         "span",
         { class: "steer-name" },
@@ -131,6 +135,8 @@ export class Steering {
     this.input.focus();
   }
 }
+
+const placeOf = (value) => `${((value + MOST) / (2 * MOST)) * 100}%`;
 
 /** Steering in words: "exports +1.0, desert off". @param {SteerOf[]} steers @returns {string} */
 export const steersText = (steers) =>

@@ -10,11 +10,12 @@ import { Problem, gone, isAbort, json, problemOf, send } from "./api.js";
  *   repetition_penalty: number, tokens_per_step: number, steer: SteerOf[]}} Ask what a reader asked for
  */
 /**
- * @typedef {{id: string, text: string, commits: Commit[], tokenIds: number[], seed: number, steer: string, reason: string}} Answer
+ * @typedef {{id: string, text: string, commits: Commit[], tokenIds: number[], seed: number, steer: string, reason: string,
+ *   promptTokens: number}} Answer
  */
 
 /** The body of a request. @param {Ask} ask @returns {object} */
-export function bodyOf(ask) {
+function bodyOf(ask) {
   const { steer, ...rest } = ask;
   const parts = steer.map((part) =>
     part.off
@@ -40,15 +41,25 @@ async function* events(response) {
 /**
  * Write an answer and tell of every step.
  * @param {Ask} ask
- * @param {{onStart?: (first: any) => void, onStep?: (commits: Commit[], text: string) => void, signal?: AbortSignal}} hooks
+ * @param {{onStart?: (promptTokens: number) => void, onStep?: (commits: Commit[], text: string) => void, signal?: AbortSignal}} hooks
  * @returns {Promise<Answer>}
  */
 export async function write(ask, { onStart, onStep, signal }) {
   const response = await send("v1/completions", { ...bodyOf(ask), stream: true, commits: true }, signal);
-  const answer = { id: "", text: "", commits: [], tokenIds: [], seed: ask.seed, steer: "", reason: "" };
+  const answer = {
+    id: "",
+    text: "",
+    commits: [],
+    tokenIds: [],
+    seed: ask.seed,
+    steer: "",
+    reason: "",
+    promptTokens: 0,
+  };
   let isDone = false;
   try {
     for await (const data of events(response)) {
+      signal?.throwIfAborted();
       if (data === "[DONE]") {
         isDone = true;
         break;
@@ -69,7 +80,8 @@ function take(answer, part, onStart, onStep) {
   if (!choice) return;
   if (!answer.id) {
     answer.id = part.id;
-    onStart?.(choice.vitrail ?? {});
+    answer.promptTokens = choice.vitrail?.prompt_tokens ?? 0;
+    onStart?.(answer.promptTokens);
   }
   const { commits = [], seed, steer, token_ids: ids } = choice.vitrail ?? {};
   answer.text += choice.text ?? "";

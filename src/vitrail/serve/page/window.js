@@ -8,6 +8,7 @@ import { HEIGHT, ROSE, WIDTH, cuts, jitter, lancet, outline, petal, places, sect
 
 const PER_PAGE = 16;
 const DELAY_MS = 70;
+const DARK_PETALS = 14;
 
 /** The window of the current answer. */
 export class WindowView {
@@ -19,9 +20,6 @@ export class WindowView {
 
   /** No answer yet: the same window, unlit; its panes mean nothing. */
   dark() {
-    const petals = Array.from({ length: 14 }, (_, at) =>
-      node("unlit", petal((at / 14) * 2 * Math.PI, ((at + 1) / 14) * 2 * Math.PI, 60, ROSE.r)),
-    );
     const frames = places(7);
     const lancets = frames.map((frame, at) =>
       lancetNode(
@@ -36,19 +34,18 @@ export class WindowView {
         at,
       ),
     );
-    this.#draw("dark", [...petals, ...rings(), ...lancets], [], "A window of dark glass: there is no answer yet.");
+    this.#draw("dark", [...darkRose(), ...lancets], [], "A window of dark glass: there is no answer yet.");
   }
 
   /**
    * While it is written: one lancet a token of the block, pale once it is there.
-   * @param {(string|null)[]} texts of the tokens so far
-   * @param {number} edge how many panes are open
+   * @param {(string|null)[]} texts of the open panes, null where one is masked
    */
-  writing(texts, edge) {
+  writing(texts) {
     const open = texts.indexOf(null);
     const front = open < 0 ? Math.max(texts.length - 1, 0) : open;
     const first = Math.floor(front / PER_PAGE) * PER_PAGE;
-    const count = Math.min(edge - first, PER_PAGE);
+    const count = Math.min(texts.length - first, PER_PAGE);
     const name = `writing ${first} ${count}`;
     if (this.shown !== name) {
       const frames = places(count);
@@ -61,10 +58,7 @@ export class WindowView {
         ),
       );
       const words = frames.map((frame) => caption(frame, "", count));
-      const rose = Array.from({ length: 14 }, (_, at) =>
-        node("unlit", petal((at / 14) * 2 * Math.PI, ((at + 1) / 14) * 2 * Math.PI, 60, ROSE.r)),
-      );
-      this.#draw(name, [...rose, ...rings(), ...lancets], words, "The answer is being written.");
+      this.#draw(name, [...darkRose(), ...lancets], words, "The answer is being written.");
       Object.assign(this, { moons: lancets, words });
     }
     for (let at = 0; at < count; at++) {
@@ -93,6 +87,14 @@ export class WindowView {
     if (isNew || this.shown !== name) this.#light(name, doc, items, petals, first, last, isNew);
     for (const [at, group] of this.lancets) group.classList.toggle("picked", at === pos);
     return { first, last, petals };
+  }
+
+  /**
+   * The lancets as the answer stood at a step of the replay: unlit where a token was still masked.
+   * @param {(string|null)[]} texts
+   */
+  replayed(texts) {
+    for (const [at, group] of this.lancets) group.classList.toggle("masked-then", texts[at] === null);
   }
 
   #light(name, doc, items, petals, first, last, isNew) {
@@ -214,6 +216,14 @@ function roseNodes(petals) {
   ];
 }
 
+function darkRose() {
+  const turn = (2 * Math.PI) / DARK_PETALS;
+  const petals = Array.from({ length: DARK_PETALS }, (_, at) =>
+    node("unlit", petal(at * turn, (at + 1) * turn, 60, ROSE.r)),
+  );
+  return [...petals, ...rings()];
+}
+
 const rings = () =>
   [ROSE.r + 9, 56, 24]
     .map((r) => svg("circle", { class: "tracery", cx: ROSE.x, cy: ROSE.y, r }))
@@ -223,7 +233,7 @@ function node(style, shape, pane = null, order = 0) {
   const against = pane && pane.value < 0 ? " against" : "";
   return svg(
     "g",
-    { class: `glass-piece ${pane ? "" : "blank"}`, "data-order": String(order) },
+    { class: "glass-piece", "data-order": String(order) },
     pane?.name ? svg("title", {}, `${pane.name}: ${signed(pane.value)} (${percent(pane.share)} of the glass)`) : null,
     svg("path", { class: `pane ${style}${against}`, d: shape }),
     / ?discovered/.test(style) ? svg("path", { class: "pane texture", d: shape }) : null,
