@@ -1,5 +1,6 @@
 """`vitrail chat`: through a pipe and on a real terminal."""
 
+import codecs
 import json
 import os
 import pty
@@ -112,6 +113,7 @@ class Screen:
 
     def __init__(self, file: int, process: "subprocess.Popen[bytes]") -> None:
         self.process, self.shown, self._file = process, "", file
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end inside a character
 
     def type(self, text: str) -> None:
         os.write(self._file, text.encode())
@@ -135,7 +137,7 @@ class Screen:
     def read(self) -> None:
         if select.select([self._file], [], [], 0.1)[0]:
             try:
-                self.shown += os.read(self._file, 65536).decode("utf-8", "replace")
+                self.shown += self._decoder.decode(os.read(self._file, 65536))
             except OSError:  # the program has ended
                 time.sleep(0.05)
 
