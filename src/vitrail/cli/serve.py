@@ -133,7 +133,7 @@ def chat(
     out = Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
     if sys.stdin.isatty():
         progress_console.print("/help lists what can be done beside talking; Ctrl-D leaves", style="dim")
-    with answering():
+    with answering(), suppress(KeyboardInterrupt):  # one that comes while nothing is read or written: leave
         Terminal(conversation, opened, out, progress_console).run()
 
 
