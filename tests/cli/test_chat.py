@@ -20,7 +20,11 @@ import pytest
 
 from tests.serve.conftest import world as world  # the small model with its index
 
-COMMAND = [sys.executable, "-c", "from vitrail.cli.main import main; main()", "chat"]
+# A shell without job control lets background jobs, such as a whole test run, ignore Ctrl-C; users' shells do not.
+MAIN = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom vitrail.cli.main import main; main()"
+)
+COMMAND = [sys.executable, "-c", MAIN, "chat"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "100"}
 START_S = 120.0
 

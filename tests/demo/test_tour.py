@@ -27,8 +27,14 @@ TOY_ATLAS = ("--num_concepts", "32", "--max_chunks", "6000", "--max_tags", "4000
 ARTIFACTS = [stage for stage in STAGES if stage != "calibration"]
 
 
+# A shell without job control lets background jobs, such as a whole test run, ignore Ctrl-C; users' shells do not.
+MAIN = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom vitrail.cli.main import main; main()"
+)
+
+
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-c", "from vitrail.cli.main import main; main()", *words]
+    return [sys.executable, "-c", MAIN, *words]
 
 
 def vitrail(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
