@@ -186,6 +186,12 @@ def test_the_penalty_touches_only_what_the_vector_raises() -> None:
     assert penalty.max() == pytest.approx(5.0)
 
 
+def test_one_concept_by_name_and_by_id_is_refused() -> None:
+    """Their strengths would add up, or one would switch off what the other turns up."""
+    with pytest.raises(ConfigError, match="known concept #3 again"):
+        plan_steering(tiny_model(), parse_steers("#3=+1; concept 3=off"), library(), tiny_calibration())
+
+
 def test_unknown_concepts_are_refused_with_the_nearest() -> None:
     model, calibration = tiny_model(), tiny_calibration()
     with pytest.raises(ConceptNotFound, match="concept 3"):

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitrail.atlas import Card, ConceptLibrary
-from vitrail.errors import ConceptNotFound
+from vitrail.errors import ConceptNotFound, ConfigError
 from vitrail.model import ConceptHead, ConceptLM
 from vitrail.steer.calibration import Calibration, concept_head, unit_directions
 from vitrail.steer.spec import Head, Steer, format_steers
@@ -68,15 +68,20 @@ def plan_steering(
 
     Raises:
         ArtifactError: the calibration of another model.
+        ConfigError: one concept is steered twice, by name and by id.
         ConceptNotFound: a name or id that does not exist; the message suggests the nearest name.
     """
     calibration.require_fit(model.config)
     weight = model.transformer.lm_head.weight
     direction = torch.zeros_like(weight[0])
     penalty: Tensor | None = None
+    seen: set[tuple[Head, int]] = set()
     with torch.no_grad():
         for steer in steers:
             concept_id = find_concept(model, steer, library)
+            if (steer.head, concept_id) in seen:
+                raise ConfigError(f"steer: '{steer}' is {steer.head} concept #{concept_id} again; give it one strength")
+            seen.add((steer.head, concept_id))
             scale = calibration.scale(model, steer.head, concept_id)
             direction += steer.strength * scale * unit_directions(model, steer.head, [concept_id])[0]
             if steer.strength < 0:
