@@ -502,6 +502,7 @@ def test_a_port_in_use_is_one_line(server: Server) -> None:
     assert done.returncode == 2
     assert str(server.port) in line
     assert "in use" in line
+    assert "--port" in line
 
 
 def test_an_index_of_another_model_is_one_line(server: Server, tmp_path: Path) -> None:

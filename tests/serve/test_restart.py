@@ -1,9 +1,7 @@
 """A server that dies, stops or cannot start: clients learn of it, and the same request gives the same answer again."""
 
 import json
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,8 +15,6 @@ import pytest
 
 from tests.serve.conftest import Server, free_port, sse
 from vitrail.api import load
-from vitrail.artifacts import Stage
-from vitrail.model import load_model, save_model
 
 REQUEST: dict[str, Any] = {"prompt": "the river", "max_tokens": 100, "temperature": 0.9, "seed": 11, "stream": True}
 
@@ -90,32 +86,6 @@ def test_a_polite_stop_ends_open_streams_soon(mortal: Server) -> None:
 def serve(*words: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-c", "from vitrail.cli.main import main; main()", "serve", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
-def test_a_port_in_use_is_one_line(world: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        done = serve(str(world / "model"), "--port", str(port))
-    assert done.returncode == 2
-    (line,) = done.stderr.strip().splitlines()
-    assert str(port) in line
-    assert "--port" in line
-
-
-def test_the_index_of_another_model_is_refused(world: Path, tmp_path: Path) -> None:
-    other = tmp_path / "model"
-    network = load_model(world / "model")
-    network.transformer.lm_head.weight.data.mul_(1.01)
-    with Stage(other, "model", {}, {}).write() as writing:
-        save_model(network, writing.dir)
-        shutil.copytree(world / "model" / "tokenizer", writing.dir / "tokenizer")
-        shutil.copy(world / "model" / "concepts.parquet", writing.dir)
-    done = serve(str(other), "--index", str(world / "index"), "--port", "0")
-    assert done.returncode == 2
-    (line,) = done.stderr.strip().splitlines()
-    assert "index was built for model" in line
 
 
 def test_a_model_that_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
@@ -19,7 +19,7 @@ from vitrail.serve.asking import Wanted, submit
 from vitrail.serve.engine import Finished, Progress, Reason, Ticket
 from vitrail.serve.errors import told
 from vitrail.serve.gathering import Concluded, merged, while_connected
-from vitrail.serve.openai_schemas import Extras, Usage
+from vitrail.serve.openai_schemas import Extras, Sampled, Usage
 from vitrail.serve.schemas import CommitPart
 from vitrail.serve.service import Service
 from vitrail.serve.tokens import Scored, ScoredTokens, commit_part
@@ -85,29 +85,21 @@ class Writer:
             for index, job in enumerate(wanted.jobs)
         ]
 
-    async def answer(self, request: Request) -> BaseModel:
-        """Write everything, then answer.
+    async def respond(self, request: Request, asked: Sampled) -> BaseModel | Response:
+        """Write the answers: whole, or as a stream where that is asked for.
 
         Args:
             request: stops the work when its client leaves.
+            asked: what it asks for.
 
         Returns:
-            the answer.
-        """
-        return await while_connected(request, self._whole(await self._tickets(request)))
-
-    async def stream(self, request: Request, *, with_usage: bool) -> "Stream":
-        """Begin to write, and answer with a stream.
-
-        Args:
-            request: stops the work when its client leaves.
-            with_usage: end with a chunk that tells the tokens used.
-
-        Returns:
-            the response.
+            the answer, or the stream as a response.
         """
         tickets = await self._tickets(request)
-        return Stream(self._events(tickets, with_usage), tickets)
+        if not asked.stream:
+            return await while_connected(request, self._whole(tickets))
+        options = asked.stream_options
+        return Stream(self._events(tickets, bool(options and options.include_usage)), tickets)
 
     async def _tickets(self, request: Request) -> list[Ticket]:
         tickets = await while_connected(request, submit(self._service, self._wanted.jobs))

@@ -7,6 +7,7 @@ line between, and the answer continues them.
 from collections.abc import Sequence
 
 from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
 
 from vitrail.serve.answering import Head, Part, Writer
 from vitrail.serve.asking import Wanted, at_most, text_ids, wanted
@@ -40,15 +41,10 @@ router = APIRouter(route_class=JsonRoute, tags=["OpenAI"])
     responses={200: event_stream(ChatChunk), **faults(400, 404, 413, 429, 503)},
     summary="Continue a conversation",
 )
-async def chat(asked: ChatRequest, service: Here, request: Request) -> ChatAnswer | Response:
+async def chat(asked: ChatRequest, service: Here, request: Request) -> BaseModel | Response:
     """Write the next message; whole, or as a stream (`stream: true`)."""
     writer = Writer(service, chat_wanted(service, asked), ChatForm(service.model.tokenizer))
-    if asked.stream:
-        options = asked.stream_options
-        return await writer.stream(request, with_usage=bool(options and options.include_usage))
-    answer = await writer.answer(request)
-    assert isinstance(answer, ChatAnswer)
-    return answer
+    return await writer.respond(request, asked)
 
 
 def chat_wanted(service: Service, asked: ChatRequest) -> Wanted:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
 
 from vitrail.serve.answering import Head, Part, Writer
 from vitrail.serve.asking import Wanted, read_prompts, wanted
@@ -28,15 +29,10 @@ router = APIRouter(route_class=JsonRoute, tags=["OpenAI"])
     responses={200: event_stream(CompletionAnswer), **faults(400, 404, 413, 429, 503)},
     summary="Continue a prompt",
 )
-async def complete(asked: CompletionRequest, service: Here, request: Request) -> CompletionAnswer | Response:
+async def complete(asked: CompletionRequest, service: Here, request: Request) -> BaseModel | Response:
     """Continue one prompt or several; whole, or as a stream (`stream: true`)."""
     writer = Writer(service, completion_wanted(service, asked), CompletionForm(service.model.tokenizer))
-    if asked.stream:
-        options = asked.stream_options
-        return await writer.stream(request, with_usage=bool(options and options.include_usage))
-    answer = await writer.answer(request)
-    assert isinstance(answer, CompletionAnswer)
-    return answer
+    return await writer.respond(request, asked)
 
 
 def completion_wanted(service: Service, asked: CompletionRequest) -> Wanted:
