@@ -243,6 +243,7 @@ def test_sources_that_are_refused(http: httpx.Client, asked: dict[str, Any]) -> 
         ({"prompt": None}, "prompt"),
         ({"prompt": True}, "prompt"),
         ({"stop": ["x"] * 17}, "stop"),
+        ({"stop": ["x"] * 10_000}, "stop"),
         ({"stop": "x" * 257}, "stop"),
         ({"stop": ""}, "stop"),
         ({"stop": 5}, "stop"),
@@ -319,8 +320,9 @@ def test_content_type_may_name_its_charset(http: httpx.Client) -> None:
     assert http.post("/v1/completions", content=body, headers=headers).status_code == 200
 
 
-def test_large_bodies_are_refused_unread(http: httpx.Client) -> None:
-    body = json.dumps({"prompt": "x" * 2**21}).encode()
+@pytest.mark.parametrize("size", [2**21, 10 * 2**20])
+def test_large_bodies_are_refused_unread(http: httpx.Client, size: int) -> None:
+    body = json.dumps({"prompt": "x" * size}).encode()
     headers = {"Content-Type": "application/json"}
     assert refusal(http.post("/v1/completions", content=body, headers=headers), 413)["code"] == "body_too_large"
 
