@@ -504,11 +504,13 @@ def test_a_form_that_makes_no_sense(open_page: Callable[..., Seen]) -> None:
     expect(page.locator("body")).to_have_attribute("data-stage", "empty")
 
 
-def test_the_server_dies_while_it_writes(open_page: Callable[..., Seen], server: Server, doc: dict[str, Any]) -> None:
+def test_the_server_dies_while_it_writes(open_page: Callable[..., Seen], server: Server) -> None:
+    # Long, so that it is still being written when the kill arrives.
+    doc = post(server, "explain", REQUEST | {"max_tokens": 110})
     seen = open_page(is_calm=False)
     seen.are_refusals_expected = True
     seen.page.expose_function("atThird", lambda: server.stop(signal.SIGKILL) if server.process else None)
-    fill(seen.page)
+    fill(seen.page, tokens=110)
     seen.page.get_by_role("button", name="Write", exact=True).click()
     try:
         alert = seen.page.locator("#problem [role=alert]")
