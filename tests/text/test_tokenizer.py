@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from vitrail.errors import ArtifactError, ConfigError
 from vitrail.text import Tokenizer, train_tokenizer
-from vitrail.text.tokenizer import MIN_VOCAB_SIZE, SPECIALS
+from vitrail.text.controls import SPECIALS
+from vitrail.text.training import MIN_VOCAB_SIZE
 
 TEXTS = ["the cat sat on the mat, the cat slept", "In 1999 and 2001 the graphs were drawn.", "naïve café 漢字"] * 3
 VOCAB = 313

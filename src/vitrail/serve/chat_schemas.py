@@ -66,7 +66,8 @@ class ChatRequest(Sampled):
     )
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)]
-    """The conversation. The model's template is plain: the texts stand below one another, a blank line between."""
+    """The conversation, written by the model's chat template; control tokens typed in it are text. Without a
+    template the texts stand below one another, a blank line between."""
     max_tokens: Annotated[int, Field(ge=1, le=2**31)] | None = None
     """Older name of `max_completion_tokens`."""
     max_completion_tokens: Annotated[int, Field(ge=1, le=2**31)] | None = None

@@ -1,7 +1,7 @@
 """POST /v1/chat/completions: the next message of a conversation, in OpenAI's format.
 
-The model has no roles: its template is plain, the texts of the messages stand below one another with a blank
-line between, and the answer continues them.
+The model's chat template writes the prompt. A model without one has no roles: the texts of the messages stand below
+one another with a blank line between, and the answer continues them.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from vitrail.serve.answering import Head, Part, Writer
-from vitrail.serve.asking import Wanted, at_most, text_ids, wanted
+from vitrail.serve.asking import Wanted, at_most, wanted
 from vitrail.serve.body import JsonRoute
 from vitrail.serve.chat_schemas import (
     ChatAnswer,
@@ -28,7 +28,7 @@ from vitrail.serve.documented import event_stream, faults
 from vitrail.serve.errors import refused
 from vitrail.serve.openai_schemas import Usage
 from vitrail.serve.service import Here, Service
-from vitrail.serve.templates import plain_template
+from vitrail.serve.templates import conversation_ids
 from vitrail.serve.tokens import Scored
 from vitrail.text import Tokenizer
 
@@ -66,7 +66,7 @@ def chat_wanted(service: Service, asked: ChatRequest) -> Wanted:
         raise refused("max_tokens and max_completion_tokens differ; send one of them", "max_tokens")
     if asked.top_logprobs is not None and not asked.logprobs:
         raise refused("top_logprobs: only with logprobs: true", "top_logprobs")
-    prompt = text_ids(service, plain_template([message.text for message in asked.messages]), "messages")
+    prompt = conversation_ids(service, asked.messages)
     return wanted(
         service,
         asked,

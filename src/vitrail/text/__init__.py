@@ -1,5 +1,8 @@
 """Text: tokenizers."""
 
-from vitrail.text.tokenizer import Tokenizer, train_tokenizer
+from vitrail.text.controls import ControlIds
+from vitrail.text.loading import load_tokenizer, missing_tokenizer
+from vitrail.text.tokenizer import Tokenizer
+from vitrail.text.training import train_tokenizer
 
-__all__ = ["Tokenizer", "train_tokenizer"]
+__all__ = ["ControlIds", "Tokenizer", "load_tokenizer", "missing_tokenizer", "train_tokenizer"]

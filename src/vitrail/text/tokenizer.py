@@ -1,69 +1,153 @@
-"""Byte-level BPE tokenizer with the control tokens of the packed layout (§4.5.2).
+"""Text ↔ token ids, for every kind of vocabulary that models here come with.
 
-Any text survives the round trip, since the alphabet is all 256 bytes. Control tokens are never made from
-text: `<|endoftext|>` typed by a user is a dozen ordinary tokens. Ids: control tokens first, then bytes, then
-merges. The file is a standard `tokenizer.json`.
+One class over a `tokenizer.json`: our own (byte-level BPE, see `training`), the released one (see `released`), and any
+of Hugging Face's. A model's configuration says which ids are control tokens, and how many ids it has in all; those that
+no token has are `unused_ids`. Control tokens are never made from text: `<|endoftext|>` typed by a user is a dozen
+ordinary tokens.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-
-from tokenizers import AddedToken, Encoding, Regex
-from tokenizers import Tokenizer as _Backend
-from tokenizers.decoders import ByteLevel as ByteLevelDecoder
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel, Split
-from tokenizers.pre_tokenizers import Sequence as PreTokenizers
-from tokenizers.trainers import BpeTrainer
+from typing import Any
 
 from vitrail.artifacts import atomic_write_bytes
-from vitrail.errors import ArtifactError, ConfigError
+from vitrail.errors import ArtifactError
+from vitrail.text.backend import (
+    Backend,
+    continuing,
+    damage_faults,
+    encoding,
+    marked,
+    opened,
+    parsed,
+    start_of_prompt,
+    text_faults,
+)
+from vitrail.text.chat import HeaderTemplate, JinjaTemplate, Message, PlainTemplate, Template, check_messages
+from vitrail.text.controls import SPECIALS, ControlIds, Part, control_splitter, controls_by_name
+from vitrail.text.spelling import Spelling
 
-PAD, BOS, EOS, EOC, MASK = "<|pad|>", "<|bos|>", "<|endoftext|>", "<|endofchunk|>", "<|mask|>"
-SPECIALS = (PAD, BOS, EOS, EOC, MASK)
-
-MIN_VOCAB_SIZE = len(SPECIALS) + 256
-MAX_VOCAB_SIZE = 2**20
-"""Far above any in use; the library ends the process where it cannot reserve the memory asked for."""
 FILE_NAME = "tokenizer.json"
-
-# Words with the space before them, numbers of at most four digits (years), runs of signs, white space.
-_WORDS = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}{1,4}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+SETTINGS_NAME = "tokenizer_config.json"
+TEMPLATE_NAME = "chat_template.jinja"
 
 
 class Tokenizer:
     """Text ↔ token ids.
 
     Attributes:
-        vocab_size: number of ids.
+        vocab_size: number of ids of the model.
+        controls: ids of the control tokens that the model uses.
         pad_id: padding.
         bos_id: start of a document.
-        eos_id: end of a document (`<|endoftext|>`).
-        eoc_id: end of a chunk (`<|endofchunk|>`).
+        eos_id: end of a document.
+        eoc_id: end of a chunk.
         mask_id: a masked place.
-        special_ids: the five above.
+        special_ids: what no text becomes: those above, and whatever else the vocabulary or the chat template marks.
+        unused_ids: ids below `vocab_size` that no token has; they decode to nothing.
+        start_ids: what a prompt begins with, before its text.
+        is_byte_exact: whether `token_bytes` is exact; in vocabularies that cannot write every byte it is a likely text.
+        has_chat_template: whether the model knows roles.
     """
 
-    def __init__(self, backend: _Backend) -> None:
-        """Use `Tokenizer.load` or `train_tokenizer`.
+    def __init__(
+        self,
+        file: str,
+        controls: ControlIds,
+        vocab_size: int | None = None,
+        *,
+        start_ids: Sequence[int] | None = None,
+        chat_template: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Use `load_tokenizer`, `Tokenizer.load` or `train_tokenizer`.
 
         Args:
-            backend: byte-level tokenizer that holds the control tokens.
+            file: content of `tokenizer.json`.
+            controls: ids of the control tokens.
+            vocab_size: number of ids of the model; None for those that the vocabulary has.
+            start_ids: what a prompt begins with; None for what the file says.
+            chat_template: Jinja text, or None.
+            settings: content of `tokenizer_config.json`, to be written beside the file; None to write none.
+
+        Raises:
+            ArtifactError: damaged, or with ids beyond those of the model.
+        """
+        content = parsed(file)
+        with damage_faults():
+            self._spelling = Spelling.of(content)
+            marked_ids = marked(content, chat_template or "", self._spelling.unknown)
+        self.controls = controls
+        self.pad_id, self.bos_id, self.eos_id = controls.pad, controls.bos, controls.eos
+        self.eoc_id, self.mask_id = controls.eoc, controls.mask
+        self.special_ids = controls.ids | marked_ids
+
+        self._file, self._settings, self.chat_template = file, settings, chat_template
+        self._backend = opened(content, self.special_ids)
+        self.start_ids = start_of_prompt(self._backend) if start_ids is None else tuple(start_ids)
+        self._backend.post_processor = None  # it would cut the spaces off offsets
+        self._continuing = continuing(content, self.special_ids) or self._backend
+
+        vocabulary: dict[str, int] = self._backend.get_vocab()
+        self._names = {token_id: piece for piece, token_id in vocabulary.items()}
+        self._ids = {piece: token_id for piece, token_id in vocabulary.items() if token_id not in self.special_ids}
+        self.vocab_size = max(self._names) + 1 if vocab_size is None else vocab_size
+        if max(self._names) >= self.vocab_size:
+            raise ArtifactError(
+                f"has ids up to {max(self._names)}, the model {self.vocab_size} in all; take the model's own tokenizer"
+            )
+        self.unused_ids = frozenset(range(self.vocab_size)) - self._names.keys() - self.special_ids
+        self._added = self._backend.get_added_tokens_decoder()
+        self._bytes = [self._bytes_of(token_id) for token_id in range(self.vocab_size)]
+        self.is_byte_exact = self._spelling.kind != "words"
+        self._template = self._chosen_template()
+        self.has_chat_template = not isinstance(self._template, PlainTemplate)
+
+    @classmethod
+    def named(cls, backend: Backend) -> "Tokenizer":
+        """A tokenizer whose control tokens have our names.
+
+        Args:
+            backend: holds the control tokens.
+
+        Returns:
+            the tokenizer; prompts begin with the start of a document.
 
         Raises:
             ArtifactError: a control token is missing.
         """
         vocabulary: dict[str, int] = backend.get_vocab()
-        if missing := [name for name in SPECIALS if name not in vocabulary]:
-            raise ArtifactError(f"tokenizer: lacks the control token {missing[0]}; train a new one")
-        ids = [vocabulary[name] for name in SPECIALS]
-        backend.encode_special_tokens = True  # control tokens typed in a text are text
-        self._backend = backend
-        self.vocab_size: int = backend.get_vocab_size()
-        self.pad_id, self.bos_id, self.eos_id, self.eoc_id, self.mask_id = ids
-        self.special_ids: frozenset[int] = frozenset(ids)
-        self._bytes = [self._bytes_of(token_id) for token_id in range(self.vocab_size)]
+        controls = controls_by_name(vocabulary)
+        if controls is None:
+            missing = next(name for name in SPECIALS if name not in vocabulary)
+            raise ArtifactError(f"tokenizer: lacks the control token {missing}; train a new one")
+        return cls(backend.to_str(pretty=True), controls, start_ids=(controls.bos,))
+
+    @classmethod
+    def load(cls, path: Path) -> "Tokenizer":
+        """Read a saved tokenizer of our own.
+
+        Args:
+            path: the folder that holds `tokenizer.json`.
+
+        Returns:
+            the tokenizer.
+
+        Raises:
+            ArtifactError: missing or damaged, or without the control tokens.
+        """
+        file = path / FILE_NAME
+        try:
+            return cls.named(opened(parsed(file.read_text(encoding="utf-8")), ()))
+        except OSError as error:
+            raise ArtifactError(f"{file}: {error.strerror}; name a folder with a tokenizer") from error
+        except UnicodeDecodeError as error:
+            raise ArtifactError(f"{file}: damaged ({error}); build the tokenizer again") from error
+        except ArtifactError as error:
+            raise ArtifactError(f"{file}: {error}") from error
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; never a control token.
@@ -77,7 +161,7 @@ class Tokenizer:
         Raises:
             ConfigError: the text holds half a character (a lone surrogate), so it is not Unicode text.
         """
-        return list(self._encoding(text).ids)
+        return self._as_text(encoding(self._backend, text).ids)
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Token ids and the characters each comes from.
@@ -91,8 +175,13 @@ class Tokenizer:
         Raises:
             ConfigError: as of `encode`.
         """
-        encoding = self._encoding(text)
-        return list(encoding.ids), list(encoding.offsets)
+        whole = encoding(self._backend, text)
+        pairs = [
+            (part, span)
+            for token_id, span in zip(whole.ids, whole.offsets, strict=True)
+            for part in self._as_text([token_id])
+        ]
+        return [part for part, _ in pairs], [span for _, span in pairs]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of many texts at once.
@@ -103,10 +192,48 @@ class Tokenizer:
         Returns:
             ids of each.
 
+        Raises:
+            ConfigError: as of `encode`.
+
         Cost: about 4 MB of text per core-second.
         """
-        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+        with text_faults():
+            encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [self._as_text(encoding.ids) for encoding in encodings]
+
+    def encode_with_controls(self, text: str, ids: Collection[int] | None = None) -> list[int]:
+        """Token ids of a text in which names of control tokens mean these tokens: for templates, not for users.
+
+        Args:
+            text: trusted text.
+            ids: control tokens to find; None for all.
+
+        Returns:
+            ids.
+
+        Raises:
+            ConfigError: as of `encode`.
+        """
+        return self._joined(self._splitter(self.special_ids if ids is None else ids)(text))
+
+    def chat_ids(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[int]:
+        """The prompt of a conversation, by the model's template; contents are text, whatever they hold.
+
+        Without a template the contents stand below one another, a blank line after each.
+
+        Args:
+            messages: mappings with `role` and `content`.
+            add_generation_prompt: end where the answer begins.
+
+        Returns:
+            ids of the whole prompt.
+
+        Raises:
+            ConfigError: no messages, or not such mappings, or the template refuses them or changes what they say.
+        """
+        check_messages(messages)
+        start = () if self.has_chat_template else self.start_ids
+        return [*start, *self._joined(self._template.parts(messages, add_generation_prompt))]
 
     def decode(self, ids: Iterable[int], keep_special: bool = False) -> str:
         """Text of token ids.
@@ -118,10 +245,12 @@ class Tokenizer:
         Returns:
             the text; bytes that are not UTF-8 (a character cut in two) become U+FFFD.
         """
-        if not keep_special:
-            return b"".join(self._bytes[token_id] for token_id in ids).decode("utf-8", "replace")
-        names = (self.token_name(token_id) for token_id in ids)
-        return b"".join(names).decode("utf-8", "replace")
+        if self._spelling.kind == "byte-level":
+            spelt = self.token_name if keep_special else self.token_bytes
+            return b"".join(map(spelt, ids)).decode("utf-8", "replace")
+        left_out = self.unused_ids if keep_special else self.unused_ids | self.special_ids
+        kept = [token_id for token_id in ids if token_id not in left_out]
+        return str(self._backend.decode(kept, skip_special_tokens=False))
 
     def token_name(self, token_id: int) -> bytes:
         """Bytes of a token, and for a control token its name.
@@ -133,7 +262,7 @@ class Tokenizer:
             bytes.
         """
         if token_id in self.special_ids:
-            return str(self._backend.id_to_token(token_id)).encode()
+            return self._names.get(token_id, f"<|{token_id}|>").encode()
         return self._bytes[token_id]
 
     def token_text(self, token_id: int) -> str:
@@ -148,23 +277,23 @@ class Tokenizer:
         return self.token_name(token_id).decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The exact bytes of one token.
+        """The bytes of one token; exact where `is_byte_exact`.
 
         Args:
             token_id: an id.
 
         Returns:
-            bytes, none for a control token.
+            bytes, none for a control token or an unused id.
         """
         return self._bytes[token_id]
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Hash of the vocabulary, merges and rules: equal tokenizers have equal ones."""
         return hashlib.sha256(self._backend.to_str().encode()).hexdigest()
 
     def save(self, path: Path) -> None:
-        """Write `tokenizer.json`.
+        """Write `tokenizer.json`, and what a foreign one has beside it.
 
         Args:
             path: folder; made if it is missing.
@@ -173,84 +302,65 @@ class Tokenizer:
             RunFailed: the disk is full.
         """
         path.mkdir(parents=True, exist_ok=True)
-        atomic_write_bytes(path / FILE_NAME, self._backend.to_str(pretty=True).encode())
+        atomic_write_bytes(path / FILE_NAME, self._file.encode())
+        if self._settings is not None:
+            settings = json.dumps(dict(self._settings), ensure_ascii=False, indent=2)
+            atomic_write_bytes(path / SETTINGS_NAME, settings.encode())
+        if self.chat_template is not None:
+            atomic_write_bytes(path / TEMPLATE_NAME, self.chat_template.encode())
 
-    @classmethod
-    def load(cls, path: Path) -> "Tokenizer":
-        """Read a saved tokenizer.
+    def _as_text(self, ids: list[int]) -> list[int]:
+        """The ids, with what became a control token after all taken apart.
 
-        Args:
-            path: the folder that holds `tokenizer.json`.
-
-        Returns:
-            the tokenizer.
-
-        Raises:
-            ArtifactError: missing or damaged, or without the control tokens.
+        Flags of the vocabulary keep most names from being found. But a control token may also be one of the model's
+        own pieces, which its merges or its scores reach.
         """
-        file = path / FILE_NAME
-        try:
-            return cls(_Backend.from_str(file.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise ArtifactError(f"{file}: {error.strerror}; name a folder with a tokenizer") from error
-        except ArtifactError as error:
-            raise ArtifactError(f"{file}: {error}") from error
-        except Exception as error:  # the library raises bare Exception for every fault of the file
-            raise ArtifactError(f"{file}: damaged ({error}); build the tokenizer again") from error
+        if self.special_ids.isdisjoint(ids):
+            return list(ids)
+        return [
+            part
+            for token_id in ids
+            for part in (
+                self._spelling.letters(self._names[token_id], self._ids.get)
+                if token_id in self.special_ids
+                else (token_id,)
+            )
+        ]
 
-    def _encoding(self, text: str) -> Encoding:
-        try:
-            return self._backend.encode(text, add_special_tokens=False)
-        except TypeError as error:  # the library's word for text that UTF-8 cannot carry
-            raise ConfigError("the text is not valid Unicode (bytes that are not UTF-8?); retype it") from error
+    def _joined(self, parts: Iterable[Part]) -> list[int]:
+        """Ids of control tokens and texts; neighbouring texts are read as one, as if no one had cut them."""
+        ids: list[int] = []
+        text = ""
+        for part in (*parts, None):
+            if isinstance(part, str):
+                text += part
+                continue
+            if text:
+                ids += self._as_text(encoding(self._continuing if ids else self._backend, text).ids)
+                text = ""
+            if part is not None:
+                ids.append(part)
+        return ids
+
+    def _splitter(self, ids: Collection[int]) -> Callable[[str], list[Part]]:
+        names = {self._names[token_id]: token_id for token_id in self.special_ids if token_id in self._names}
+        return control_splitter(names, self._added, ids)
+
+    def _chosen_template(self) -> Template:
+        if HeaderTemplate.fits(self.controls):
+            return HeaderTemplate(self.controls)
+        if self.chat_template is None:
+            return PlainTemplate()
+        return JinjaTemplate(self.chat_template, _token_names(self._settings or {}), self._splitter(self.special_ids))
 
     def _bytes_of(self, token_id: int) -> bytes:
-        if token_id in self.special_ids:
+        if token_id in self.special_ids or token_id not in self._names:
             return b""
-        return bytes(_BYTE_OF[char] for char in self._backend.id_to_token(token_id) or "")
+        return self._spelling.bytes_of(self._names[token_id], token_id in self._added)
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Learn a byte-level BPE vocabulary.
-
-    The result depends on how often words occur, not on the order of the texts.
-
-    Args:
-        texts: training texts; read once, as a stream.
-        vocab_size: ids in all: 5 control tokens, 256 bytes, and merges. A text too short for so many
-            merges gives fewer.
-
-    Returns:
-        the tokenizer.
-
-    Raises:
-        ConfigError: no room for control tokens and bytes, or more than a million ids.
-
-    Cost: about 4 MB of text per core-second.
-    """
-    if vocab_size < MIN_VOCAB_SIZE:
-        raise ConfigError(f"vocab_size = {vocab_size}: at least {MIN_VOCAB_SIZE} ids hold control tokens and bytes")
-    if vocab_size > MAX_VOCAB_SIZE:
-        raise ConfigError(f"vocab_size = {vocab_size}: at most {MAX_VOCAB_SIZE}")
-    backend = _Backend(BPE())
-    splits = [Split(Regex(_WORDS), behavior="isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
-    backend.pre_tokenizer = PreTokenizers(splits)
-    backend.decoder = ByteLevelDecoder()
-    trainer = BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[AddedToken(name, special=True, normalized=False) for name in SPECIALS],
-        initial_alphabet=ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    backend.train_from_iterator(texts, trainer)
-    return Tokenizer(backend)
-
-
-def _byte_table() -> dict[str, int]:
-    """The printable stand-in of each byte in byte-level vocabularies (as in GPT-2) → the byte."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
-
-
-_BYTE_OF = _byte_table()
+def _token_names(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The names of control tokens in `tokenizer_config.json`, as templates use them (`bos_token`)."""
+    entries = {key: value for key, value in settings.items() if key.endswith("_token")}
+    names = {key: value.get("content") if isinstance(value, Mapping) else value for key, value in entries.items()}
+    return {key: name for key, name in names.items() if isinstance(name, str)}
