@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.model.shapes import small_config
@@ -73,14 +74,95 @@ def test_streamed_equals_dense(flags: dict[str, Any], k: int | None, seed: int) 
 
 @pytest.mark.parametrize(("k", "k_f"), [(3, 5), (5, 3), (3, 3), (3, 99)])
 @pytest.mark.parametrize("slab", [4, 4096])
-def test_reported_and_summed_concepts_may_differ(k: int, k_f: int, slab: int) -> None:
-    head = _heads(small_config(top_k_known=k, top_k_known_features=k_f, slab=slab), 0)[0]
+@pytest.mark.parametrize("use_attention", [True, False])
+def test_reported_and_summed_concepts_may_differ(k: int, k_f: int, slab: int, use_attention: bool) -> None:
+    flags = {"top_k_known": k, "top_k_known_features": k_f, "slab": slab, "use_attention_known": use_attention}
+    head = _heads(small_config(**flags), 0)[0]
     hidden = torch.randn(2, 3, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    hidden.requires_grad_()
     got, wanted = head(hidden), dense_twin(head, hidden, k, k_f)
+    expected = _gradients(head, hidden, wanted)
+    for name, grad in _gradients(head, hidden, got).items():
+        torch.testing.assert_close(grad, expected[name], rtol=1e-9, atol=1e-9, msg=name)
     assert got.ids.shape[-1] == min(k, k_f, 13)
     torch.testing.assert_close(got.ids, wanted.ids)
     torch.testing.assert_close(got.logits, wanted.logits)
     torch.testing.assert_close(got.features, wanted.features)
+
+
+@pytest.mark.parametrize("k", [None, 5])
+@pytest.mark.parametrize("use_attention", [True, False])
+@pytest.mark.parametrize("number", [0, 1])
+def test_gradients_are_those_of_finite_differences(k: int | None, use_attention: bool, number: int) -> None:
+    """Of states and of every parameter, padding included, without the twin."""
+    flags = {"use_attention_known": use_attention, "use_attention_discovered": use_attention, "slab": 4}
+    head = _heads(small_config(**flags), 1)[number]
+    hidden = torch.randn(1, 2, 12, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    names = [name for name, _ in head.named_parameters()]
+
+    def features(states: Tensor, *parameters: Tensor) -> Tensor:
+        called = functional_call(head, dict(zip(names, parameters, strict=True)), (states,), {"top_k": k})
+        assert isinstance(called, HeadOutput)
+        return called.features
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(head, "forward", head.features)
+        assert torch.autograd.gradcheck(features, (hidden.requires_grad_(), *head.parameters()), fast_mode=True)
+
+
+@settings(max_examples=25, deadline=None)
+@given(flags=HEADS, num_chosen=st.integers(1, 6), seed=st.integers(0, 99))
+def test_chosen_concepts_equal_those_of_the_dense_head(flags: dict[str, Any], num_chosen: int, seed: int) -> None:
+    """Logits, weighted sums and products of any ids, repeated ones too, forward and backward."""
+    for head in _heads(small_config(**flags), seed):
+        generator = torch.Generator().manual_seed(seed)
+        hidden = torch.randn(2, 3, 12, generator=generator, dtype=torch.float64, requires_grad=True)
+        weights = torch.randn(2, 3, num_chosen, generator=generator, dtype=torch.float64, requires_grad=True)
+        ids = torch.randint(head.num_concepts, (2, 3, num_chosen), generator=generator)
+        everything = slice(0, head.num_concepts)
+        rows = head.embedding(everything)[ids]
+        dense = {
+            "logits": head.logits(hidden, everything).clamp(-15, 15).gather(-1, ids),
+            "sum": torch.einsum("btk,btkd->btd", weights, rows),
+            "dots": torch.einsum("btd,btkd->btk", hidden, rows),
+        }
+        chosen = {
+            "logits": head.logits_for(hidden, ids),
+            "sum": head.sum_for(weights, ids),
+            "dots": head.dots_for(hidden, ids),
+        }
+        inputs = (hidden, weights, *head.parameters())
+        for name, wanted in dense.items():
+            torch.testing.assert_close(chosen[name], wanted, rtol=1e-10, atol=1e-10, msg=name)
+            towards = torch.randn(wanted.shape, generator=generator, dtype=torch.float64)
+            got, expected = (
+                torch.autograd.grad(
+                    (out * towards).sum(), inputs, allow_unused=True, materialize_grads=True, retain_graph=True
+                )
+                for out in (chosen[name], wanted)
+            )
+            torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_no_chosen_concept_adds_nothing(number: int) -> None:
+    head, hidden = _heads(small_config(), 0)[number], torch.ones(2, 3, 12, dtype=torch.float64)
+    ids = torch.zeros(2, 3, 0, dtype=torch.long)
+    assert head.logits_for(hidden, ids).shape == head.dots_for(hidden, ids).shape == (2, 3, 0)
+    assert head.sum_for(torch.zeros(2, 3, 0, dtype=torch.float64), ids).abs().max() == 0
+
+
+@pytest.mark.parametrize("factorize", [True, False])
+def test_an_edit_of_activations_sets_them(factorize: bool) -> None:
+    """Σ (value − σ(logit)) E_c beside the sum over all concepts is the sum with those activations replaced."""
+    head = _heads(small_config(factorize_discovered=factorize, slab=4), 2)[1]
+    hidden = torch.randn(2, 3, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    ids = torch.tensor([3, 17]).expand(2, 3, 2)
+    values = torch.tensor([0.25, -2.0], dtype=torch.float64).expand(2, 3, 2)
+    edited = head.features(hidden, None).features + head.sum_for(values - head.logits_for(hidden, ids).sigmoid(), ids)
+    everything = slice(0, head.num_concepts)
+    activations = head.logits(hidden, everything).clamp(-15, 15).sigmoid().scatter(-1, ids, values)
+    torch.testing.assert_close(edited, activations @ head.embedding(everything), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("slab", [4, 4096])
@@ -145,3 +227,16 @@ def test_memory_follows_the_slab_not_the_concepts(k: int | None) -> None:
         parameters = max(parameter.numel() for parameter in head.parameters())
         assert largest.numel <= max(parameters, num_positions * (slab + 5), num_positions * 12)
         assert largest.numel < num_positions * num_concepts / 10
+
+
+@pytest.mark.parametrize("k", [None, 5])
+def test_factorised_rows_are_never_written_out(k: int | None) -> None:
+    """Neither U = A·B, nor its gradient, nor the rows of each position (30,000 numbers even in rank 3)."""
+    head = _heads(small_config(num_discovered=1000, slab=32), 6)[1]
+    hidden = torch.randn(1, 200, 12, dtype=torch.float64, requires_grad=True)
+    with _Largest() as largest:
+        torch.autograd.backward([head.features(hidden, k).features.sum()])
+        ids = torch.randint(1000, (1, 200, 50))
+        edited = head.sum_for(head.logits_for(hidden, ids).sigmoid(), ids).sum() + head.dots_for(hidden, ids).sum()
+        torch.autograd.backward([edited])
+    assert largest.numel < 1000 * 12

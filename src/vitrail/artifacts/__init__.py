@@ -9,8 +9,10 @@ from vitrail.artifacts.files import (
     write_faults_are_clear,
     write_json,
 )
+from vitrail.artifacts.folder import new_folder
 from vitrail.artifacts.manifest import (
     FORMAT_VERSION,
+    MANIFEST_NAME,
     InputRef,
     Manifest,
     content_id,
@@ -23,6 +25,7 @@ from vitrail.artifacts.stage import Stage, Writing
 
 __all__ = [
     "FORMAT_VERSION",
+    "MANIFEST_NAME",
     "InputRef",
     "Manifest",
     "Stage",
@@ -33,6 +36,7 @@ __all__ = [
     "file_sha256",
     "lineage",
     "make_folder",
+    "new_folder",
     "read_json",
     "read_manifest",
     "read_whole",

@@ -117,7 +117,7 @@ class Stage:
         """
         started, was_done = time.monotonic(), self.is_done
         hidden, work = self._beside("new"), self._beside(f"work-{self.fingerprint[:16]}")
-        with write_faults_are_clear(self.out), _locked(self._beside("lock"), self.out):
+        with write_faults_are_clear(self.out), locked(self._beside("lock"), self.out):
             self._tidy()
             self._found, self._damage = self._look()
             if self.is_done and not was_done:
@@ -226,8 +226,20 @@ def _replaceable(out: Path, kind: str) -> Manifest | None:
 
 
 @contextlib.contextmanager
-def _locked(lock: Path, out: Path) -> Iterator[None]:
-    """Hold the lock of a place; it ends with the process, however that ends."""
+def locked(lock: Path, out: Path) -> Iterator[None]:
+    """Hold the lock of a place; it ends with the process, however that ends.
+
+    Args:
+        lock: the lock's file.
+        out: what it is for, in messages.
+
+    Yields:
+        while nobody else holds it.
+
+    Raises:
+        ArtifactError: the place cannot be written to.
+        RunFailed: another process holds it.
+    """
     make_folder(lock.parent)
     handle = _lock(lock, out)
     try:

@@ -6,10 +6,12 @@ from vitrail.atlas.annotator import Annotation, Annotator, Label
 from vitrail.atlas.build import build_atlas
 from vitrail.atlas.encoder import MiniLM
 from vitrail.atlas.judge import Judge, KeywordScore
+from vitrail.atlas.labels import LABELS_NAME, load_library, numbered_library
 from vitrail.atlas.library import Card, ConceptLibrary
 from vitrail.atlas.settings import AtlasSettings
 
 __all__ = [
+    "LABELS_NAME",
     "AnnotatedCorpus",
     "Annotation",
     "Annotator",
@@ -23,4 +25,6 @@ __all__ = [
     "MiniLM",
     "annotate_corpus",
     "build_atlas",
+    "load_library",
+    "numbered_library",
 ]

@@ -1,7 +1,7 @@
 """Which positions see which, and the kernels that compute it (§5.2).
 
 A mask is a predicate on absolute positions; `dense_mask` is its table. `True` means "takes part".
-A query block over a finished prefix sees every key, so it needs no mask at all.
+A query block over a finished prefix sees every key, and so does a single query under `ar`: no mask is needed.
 
 Letters: B batch, H query heads, G key/value heads, d head width,
 T queries, S keys (finished prefix and queries).
@@ -9,13 +9,14 @@ T queries, S keys (finished prefix and queries).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from vitrail.errors import ConfigError
 
@@ -58,7 +59,7 @@ class Visibility:
         block: tokens in a diffusion block.
         start: absolute position of the first query; keys run from 0 to `start + num_queries`.
         num_queries: T.
-        starts: [B] length of each row's prefix, whole blocks; None where all have `start`.
+        starts: [B] length of each row's prefix (whole blocks under `cdlm`); None where all have `start`.
     """
 
     backbone: Literal["cdlm", "ar"]
@@ -81,14 +82,24 @@ class Visibility:
             return causal(query_pos, key_pos)
         return block_causal(query_pos, key_pos, self.block)
 
+    @property
+    def span(self) -> int:
+        """Tokens that see the same keys: a block under `cdlm`, one under `ar`."""
+        return 1 if self.backbone == "ar" else self.block
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every query sees every key (but for the padding of shorter prefixes)."""
+        return self.start // self.span == (self.start + self.num_queries - 1) // self.span
+
     def stretches(self) -> list[slice]:
-        """Queries of one block each; under `cdlm` they see every key up to their own end: no mask.
+        """Queries that see the same keys, every one up to their own end.
 
         Returns:
             slices of 0..num_queries, in order.
         """
-        bounds = range(-(self.start % self.block), self.num_queries, self.block)
-        return [slice(max(0, first), min(first + self.block, self.num_queries)) for first in bounds]
+        bounds = range(-(self.start % self.span), self.num_queries, self.span)
+        return [slice(max(0, first), min(first + self.span, self.num_queries)) for first in bounds]
 
 
 def dense_mask(visible: Visibility, device: torch.device | None = None) -> Bool[Tensor, "T S"]:
@@ -105,7 +116,7 @@ def dense_mask(visible: Visibility, device: torch.device | None = None) -> Bool[
     return visible.sees(key_pos[visible.start :, None], key_pos[None, :])
 
 
-def padded_mask(visible: Visibility, starts: Int[Tensor, " B"]) -> Bool[Tensor, "B 1 T S"]:
+def padded_mask(visible: Visibility, starts: Int[Tensor, " B"]) -> Bool[Tensor, "B 1 T2 S"]:
     """The pattern of rows with prefixes of different lengths: keys in the padding are hidden.
 
     Args:
@@ -113,11 +124,11 @@ def padded_mask(visible: Visibility, starts: Int[Tensor, " B"]) -> Bool[Tensor, 
         starts: [B] length of each row's prefix.
 
     Returns:
-        [B 1 T S], True where the query takes the key in.
+        True where the query takes the key in; one line for all queries (T2 = 1) where they see the same.
     """
     slot = torch.arange(visible.start + visible.num_queries, device=starts.device)
-    is_key = (slot < starts[:, None]) | (slot >= visible.start)
-    return is_key[:, None, None, :] & dense_mask(visible, starts.device)
+    is_key = ((slot < starts[:, None]) | (slot >= visible.start))[:, None, None, :]
+    return is_key if visible.is_full else is_key & dense_mask(visible, starts.device)
 
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -142,7 +153,11 @@ class AttentionKernel(Protocol):
 
 
 class SdpaKernel:
-    """`scaled_dot_product_attention`: block by block without a mask (`cdlm`), with a table (`ar`, padded rows)."""
+    """`scaled_dot_product_attention`, with a table only where there is no other way.
+
+    Block by block without a mask (`cdlm`), causal from position 0 or one token (`ar`): no table. Several tokens
+    after a prefix under `ar`: a table [T S]. Rows with prefixes of different lengths: [B 1 1 S] for one block.
+    """
 
     def prepare(self, visible: Visibility, device: torch.device) -> Attend:
         """The attention function for a pattern.
@@ -154,30 +169,35 @@ class SdpaKernel:
         Returns:
             softmax(q kᵀ / √d) v over the visible keys.
         """
-        if visible.backbone == "ar" or visible.starts is not None:
-            starts = None if visible.starts is None else visible.starts.to(device)
-            mask = dense_mask(visible, device) if starts is None else padded_mask(visible, starts)
-            return _in_fp32_for_cpu_backward(lambda q, k, v: _sdpa(q, k, v, mask))
-        stretches = visible.stretches()
-
-        def attend(
-            q: Float[Tensor, "B H T d"], k: Float[Tensor, "B G S d"], v: Float[Tensor, "B G S d"]
-        ) -> Float[Tensor, "B H T d"]:
-            if len(stretches) == 1:
-                return _sdpa(q, k, v)
-            stops = [visible.start + part.stop for part in stretches]
-            parts = [
-                _sdpa(q[:, :, part], k[:, :, :stop], v[:, :, :stop])
-                for part, stop in zip(stretches, stops, strict=True)
-            ]
-            return torch.cat(parts, dim=2)
-
-        return _in_fp32_for_cpu_backward(attend)
+        return _in_fp32_for_cpu_backward(_sdpa_attend(visible, device))
 
 
-def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+def _sdpa_attend(visible: Visibility, device: torch.device) -> Attend:
+    if visible.starts is not None:
+        mask = padded_mask(visible, visible.starts.to(device))
+        return lambda q, k, v: _sdpa(q, k, v, mask)
+    if visible.is_full:
+        return _sdpa
+    if visible.backbone == "cdlm":
+        return partial(_block_by_block, visible)
+    if visible.start == 0:
+        return partial(_sdpa, is_causal=True)
+    table = dense_mask(visible, device)
+    return lambda q, k, v: _sdpa(q, k, v, table)
+
+
+def _block_by_block(
+    visible: Visibility, q: Float[Tensor, "B H T d"], k: Float[Tensor, "B G S d"], v: Float[Tensor, "B G S d"]
+) -> Float[Tensor, "B H T d"]:
+    stretches = visible.stretches()
+    stops = [visible.start + part.stop for part in stretches]
+    parts = [_sdpa(q[:, :, part], k[:, :, :stop], v[:, :, :stop]) for part, stop in zip(stretches, stops, strict=True)]
+    return torch.cat(parts, dim=2)
+
+
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
     is_grouped = q.shape[1] != k.shape[1]
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=is_grouped)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal, enable_gqa=is_grouped)
 
 
 def _in_fp32_for_cpu_backward(attend: Attend) -> Attend:
@@ -193,12 +213,24 @@ def _in_fp32_for_cpu_backward(attend: Attend) -> Attend:
 
 
 class FlexKernel:
-    """Block-sparse attention compiled for CUDA; it skips what the pattern hides."""
+    """Block-sparse attention; it skips what the pattern hides. Where all queries see the same it is `SdpaKernel`.
 
-    def __init__(self) -> None:
-        if not torch.cuda.is_available():
+    Compiled it needs CUDA. Uncompiled it forms all scores, and gives no gradient on a CPU: it serves to hold the
+    mask it builds against the table.
+    """
+
+    def __init__(self, is_compiled: bool = True) -> None:
+        """Compile, or not.
+
+        Args:
+            is_compiled: whether to compile the kernel.
+
+        Raises:
+            ConfigError: compiled, without a CUDA device.
+        """
+        if is_compiled and not torch.cuda.is_available():
             raise ConfigError("attention 'flex' needs a CUDA device; use 'sdpa' here")
-        self._attention = torch.compile(flex_attention, dynamic=False)
+        self._attention = torch.compile(flex_attention) if is_compiled else flex_attention
 
     def prepare(self, visible: Visibility, device: torch.device) -> Attend:
         """The attention function for a pattern.
@@ -210,14 +242,9 @@ class FlexKernel:
         Returns:
             the same function as `SdpaKernel`, up to rounding.
         """
-        starts = None if visible.starts is None else visible.starts.to(device)
-
-        def sees(batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            is_seen = visible.sees(query + visible.start, key)
-            return is_seen if starts is None else is_seen & ((key < starts[batch]) | (key >= visible.start))
-
-        num_rows, num_keys = None if starts is None else len(starts), visible.start + visible.num_queries
-        mask = create_block_mask(sees, num_rows, None, visible.num_queries, num_keys, device=str(device))
+        if visible.is_full:
+            return _sdpa_attend(visible, device)
+        mask = block_mask(visible, device)
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             output = self._attention(q, k, v, block_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
@@ -225,6 +252,29 @@ class FlexKernel:
             return output
 
         return attend
+
+
+def block_mask(visible: Visibility, device: torch.device) -> BlockMask:
+    """The pattern as flex attention takes it: the predicate, and which tiles of it hold anything.
+
+    Args:
+        visible: the pattern.
+        device: where queries and keys live.
+
+    Returns:
+        the mask; it holds for any number of heads.
+    """
+    starts = None if visible.starts is None else visible.starts.to(device)
+    num_rows, num_keys = None if starts is None else len(starts), visible.start + visible.num_queries
+    sees = partial(_sees, visible, starts)
+    return create_block_mask(sees, num_rows, None, visible.num_queries, num_keys, device=str(device))
+
+
+def _sees(
+    visible: Visibility, starts: Tensor | None, batch: Tensor, _head: Tensor, query: Tensor, key: Tensor
+) -> Tensor:
+    is_seen = visible.sees(query + visible.start, key)
+    return is_seen if starts is None else is_seen & ((key < starts[batch]) | (key >= visible.start))
 
 
 def attention_kernel(name: Literal["sdpa", "flex"]) -> AttentionKernel:

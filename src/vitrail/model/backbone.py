@@ -1,6 +1,7 @@
 """The backbone: token or input embeddings in, final hidden states out (§5.2).
 
-Module names are the released tensor names. `cdlm` and `ar` differ only in which positions see which.
+Module names are the released tensor names. `cdlm` and `ar` differ only in which positions see which (and so in
+what a cache may hold: whole blocks, or any number of tokens).
 Letters: B batch, T tokens, D width, G key/value heads, P finished positions in a cache, d head width.
 """
 
@@ -93,19 +94,35 @@ class Attention(nn.Module):
         Returns:
             [B T D] output of the projection.
         """
+        q, k, v = self.project(x, shared.cos, shared.sin)
+        if shared.cache is not None:
+            k, v = shared.cache.put(self.layer, k, v)
+        mixed = shared.attend(q, k, v)
+        output: Tensor = self.c_proj(mixed.transpose(1, 2).flatten(2))
+        return output
+
+    def project(
+        self, x: Float[Tensor, "B T D"], cos: Tensor | None, sin: Tensor | None
+    ) -> tuple[Float[Tensor, "B H T d"], Float[Tensor, "B G T d"], Float[Tensor, "B G T d"]]:
+        """Queries, keys and values of each position, rotated by its place.
+
+        Args:
+            x: [B T D] input of the layer.
+            cos: cosines of the rotary angles, or None without rotary positions.
+            sin: sines of the angles, or None.
+
+        Returns:
+            q, k and v.
+        """
         qkv = self.c_attn(x)
         if self.clip is not None:
             qkv = qkv.clamp(-self.clip, self.clip)
         heads = qkv.unflatten(-1, (-1, self.head_width)).transpose(1, 2)
         q, k, v = heads.split((self.num_heads, self.kv_heads, self.kv_heads), dim=1)
         q, k = self.q_norm(q), self.k_norm(k)
-        if shared.cos is not None and shared.sin is not None:
-            q, k = rotate(q, shared.cos, shared.sin), rotate(k, shared.cos, shared.sin)
-        if shared.cache is not None:
-            k, v = shared.cache.put(self.layer, k, v)
-        mixed = shared.attend(q, k, v)
-        output: Tensor = self.c_proj(mixed.transpose(1, 2).flatten(2))
-        return output
+        if cos is not None and sin is not None:
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        return q, k, v
 
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -179,11 +196,23 @@ class Block(nn.Module):
         Returns:
             [B T D] residual stream after the layer.
         """
+        return self.finish(x, self.attn(self.ln_1(x) if self.is_pre_norm else x, shared))
+
+    def finish(self, x: Float[Tensor, "B T D"], attended: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """What follows the attention: its residual connection, and the MLP with its own.
+
+        Args:
+            x: [B T D] residual stream before the layer.
+            attended: [B T D] output of the attention.
+
+        Returns:
+            [B T D] residual stream after the layer.
+        """
         if self.is_pre_norm:
-            x = x + self.attn(self.ln_1(x), shared)
+            x = x + attended
             x = x + self.mlp(self.ln_2(x))
         else:
-            x = x + self.ln_1(self.attn(x, shared))
+            x = x + self.ln_1(attended)
             x = x + self.ln_2(self.mlp(x))
         return x
 
@@ -204,6 +233,17 @@ class Backbone(nn.Module):
         """Make LM head and embedding one parameter, where the configuration says so."""
         if self.config.tie_embeddings:
             self.lm_head.weight = self.tok_emb.weight
+
+    def compile_layers(self) -> None:
+        """Compile what each layer does to its positions; attention keeps its own kernel.
+
+        All layers share two compiled functions, which know neither the mask nor the cache: a longer prefix or
+        another pattern compiles nothing anew. Call it last, on the device and in the dtype of use.
+        """
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            block.attn.project = torch.compile(block.attn.project, dynamic=True)  # type: ignore[method-assign]
+            block.finish = torch.compile(block.finish, dynamic=True)  # type: ignore[method-assign]
 
     def forward(
         self,

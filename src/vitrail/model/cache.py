@@ -1,10 +1,10 @@
 """Keys and values of finished positions.
 
-Under the block-causal mask a finished block never changes, so its keys and values are computed once. Each
-layer owns one growing buffer; the current block is written behind the finished part, so attention reads
-one view and nothing is copied.
+Under the block-causal mask a finished block never changes, nor does any token under the causal one, so their keys
+and values are computed once. Each layer owns one growing buffer; the current positions are written behind the
+finished part, so attention reads one view and nothing is copied.
 
-Rows may stand at different blocks: a shorter prefix is padded to the longest, and attention skips the
+Rows may stand at different places: a shorter prefix is padded to the longest, and attention skips the
 padding (`starts`). Keys are rotated by their own absolute positions before they are stored, so it does not
 matter in which slot they lie.
 """
@@ -71,10 +71,11 @@ class BlockCache:
             count: T, how many.
         """
         if self.starts is not None:
-            for row in (self.starts < self.length).nonzero()[:, 0].tolist():
-                at = int(self.starts[row])
-                for buffer in (*self._keys.values(), *self._values.values()):
-                    buffer[row, :, at : at + count] = buffer[row, :, self.length : self.length + count].clone()
+            short = (self.starts < self.length).nonzero()[:, 0]
+            slot = self.starts[short, None] + torch.arange(count)
+            for buffer in (*self._keys.values(), *self._values.values()):
+                written = buffer[short, :, self.length : self.length + count]
+                buffer[short[:, None], :, slot] = written.transpose(1, 2)
             self.starts = self.starts + count
         self.length += count
 

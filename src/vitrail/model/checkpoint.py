@@ -1,26 +1,24 @@
-"""Reading and writing checkpoints in the released layout: `config.json` and safetensors.
+"""Loading a checkpoint in the released layout: `config.json` and safetensors in, a model out.
 
-Nothing in a checkpoint is executed. Loading checks every tensor at the door: present, expected, of the right
-shape, finite.
+What can be told from names and shapes is told before a number is read. Then tensors go one by one from their file
+to their place, in their final dtype: memory holds the model and, where a dtype is changed, one tensor more. Every
+number is checked to be finite on the way.
 """
 
-import json
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from vitrail.errors import CheckpointError, RunFailed
+from vitrail.errors import CheckpointError
 from vitrail.model.attention import attention_kernel
 from vitrail.model.config import ModelConfig
 from vitrail.model.lm import ConceptLM
-
-_EMBEDDING, _LM_HEAD = "transformer.tok_emb.weight", "transformer.lm_head.weight"
-_INDEX = "model.safetensors.index.json"
+from vitrail.model.meta import empty_model
+from vitrail.model.quantized import is_quantized, to_int8
+from vitrail.model.stored import EMBEDDING, LM_HEAD, StoredTensor, StoredTensors, read_object
 
 
 def load_config(directory: Path) -> ModelConfig:
@@ -36,7 +34,7 @@ def load_config(directory: Path) -> ModelConfig:
         CheckpointError: missing, not JSON, or wrong values.
     """
     path = directory / "config.json"
-    return ModelConfig.from_released(_read_json(path), where=str(path))
+    return ModelConfig.from_released(read_object(path), where=str(path))
 
 
 def load_model(
@@ -44,162 +42,144 @@ def load_model(
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
     attention: Literal["sdpa", "flex"] = "sdpa",
+    *,
+    int8: bool = False,
 ) -> ConceptLM:
     """A model from a checkpoint directory, in evaluation mode.
 
     Args:
         directory: holds `config.json` and one `model.safetensors`, indexed shards, or any `*.safetensors`.
         device: where the weights go.
-        dtype: what to convert them to; None keeps what is stored.
+        dtype: what to convert them to; None keeps what is stored. On the CPU a tensor whose dtype stays is a view
+            of its file: the file must not be changed in place while the model is in use.
         attention: kernel of the attention.
+        int8: keep the layers' matrices in int8 (see `vitrail.model.quantized`); everything else is in `dtype`.
 
     Returns:
         the model.
 
     Raises:
-        CheckpointError: a file is missing or damaged, or a tensor is missing, unexpected, of the wrong
-            shape or not finite; the message names it.
+        CheckpointError: a file is missing or damaged, or a tensor is missing, unexpected, stored twice, of the
+            wrong shape or type, or not finite; the message names it.
+        ConfigError: `int8` without the package it needs, or no such attention on this machine.
+
+    Cost: reads every byte once. Memory: the model's, and one tensor more where a dtype changes.
     """
-    config = load_config(directory)
-    with torch.device("meta"):
-        model = ConceptLM(config, attention_kernel(attention))
-    tensors = _read_tensors(directory)
-    if not any(name.startswith("transformer.") for name in tensors):
-        tensors = {f"transformer.{name}": tensor for name, tensor in tensors.items()}
-    if config.tie_embeddings:
-        _merge_tied(tensors, directory)
-    _check(tensors, model, directory)
-    placed = {name: tensor.to(device=device, dtype=dtype) for name, tensor in tensors.items()}
-    model.load_state_dict(placed, strict=False, assign=True)
+    config, device = load_config(directory), torch.device(device)
+    model, stored = empty_model(config, attention_kernel(attention)), StoredTensors(directory)
+    for name, tensor in matched(stored, model).items():
+        module_name, _, leaf = name.rpartition(".")
+        if int8 and is_quantized(name):
+            parameter = to_int8(read_finite(name, tensor, device, dtype))
+        else:
+            parameter = nn.Parameter(_placed(stored, name, tensor, device, dtype))
+        setattr(model.get_submodule(module_name), leaf, parameter)
     model.transformer.tie()
     return model.eval()
 
 
-def save_model(model: ConceptLM, directory: Path, max_shard_bytes: int = 5 * 2**30) -> None:
-    """Write `config.json` and the weights, in their dtype, under their released names.
+def matched(stored: StoredTensors, model: ConceptLM) -> dict[str, StoredTensor]:
+    """The stored tensors that a model takes, after a look at their headers.
 
     Args:
-        model: what to write.
-        directory: created where it does not exist; each file appears whole or not at all.
-        max_shard_bytes: above this the weights are split into indexed shards.
+        stored: what there is.
+        model: what is wanted; only shapes are looked at.
+
+    Returns:
+        tensors by released name, in the model's order; of a tied pair the embedding alone.
 
     Raises:
-        RunFailed: a file cannot be written (a full disk).
+        CheckpointError: one is missing, unexpected, of the wrong shape or type; the message names it.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    if model.config.tie_embeddings:
-        del tensors[_LM_HEAD]
-    shards = list(_shards(tensors, max_shard_bytes))
-    names = ["model.safetensors"]
-    (directory / _INDEX).unlink(missing_ok=True)
-    if len(shards) > 1:
-        names = [f"model-{n:05}-of-{len(shards):05}.safetensors" for n in range(1, len(shards) + 1)]
-        weight_map = {key: name for name, shard in zip(names, shards, strict=True) for key in shard}
-        total = sum(tensor.nbytes for tensor in tensors.values())
-        _write_json(directory / _INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
-    for name, shard in zip(names, shards, strict=True):
-        _write_tensors(directory / name, shard)
-    dtype = str(tensors[_EMBEDDING].dtype).removeprefix("torch.")
-    _write_json(directory / "config.json", {**model.config.to_released(), "torch_dtype": dtype})
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror}; is this a model directory?") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path}: not valid JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: expected a JSON object, got {type(value).__name__}")
-    return value
-
-
-def _read_tensors(directory: Path) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    for path in _weight_files(directory):
-        try:
-            with safe_open(path, framework="pt") as file:
-                for name in file.keys():  # noqa: SIM118 (not a mapping)
-                    if name in tensors:
-                        raise CheckpointError(f"{path}: tensor '{name}' is stored twice")
-                    tensors[name] = file.get_tensor(name)
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{path}: damaged or truncated ({error}); copy it again") from error
-    return tensors
-
-
-def _weight_files(directory: Path) -> list[Path]:
-    if (directory / _INDEX).exists():
-        weight_map = _read_json(directory / _INDEX).get("weight_map")
-        if not isinstance(weight_map, dict) or not weight_map:
-            raise CheckpointError(f"{directory / _INDEX}: no 'weight_map'")
-        names = sorted({str(name) for name in weight_map.values()})
-        for name in names:
-            if Path(name).name != name or not (directory / name).is_file():
-                raise CheckpointError(f"{directory}: shard '{name}' of the index is missing")
-        return [directory / name for name in names]
-    single = directory / "model.safetensors"
-    files = [single] if single.exists() else sorted(directory.glob("*.safetensors"))
-    if not files:
-        raise CheckpointError(f"{directory}: no *.safetensors file; is this a model directory?")
-    return files
-
-
-def _merge_tied(tensors: dict[str, Tensor], directory: Path) -> None:
-    lm_head = tensors.pop(_LM_HEAD, None)
-    if lm_head is None:
-        return
-    if not torch.equal(tensors.setdefault(_EMBEDDING, lm_head), lm_head):
-        raise CheckpointError(f"{directory}: '{_LM_HEAD}' and '{_EMBEDDING}' differ, but weight_sharing makes them one")
-
-
-def _check(tensors: dict[str, Tensor], model: ConceptLM, directory: Path) -> None:
-    expected = dict(model.state_dict())
-    if model.config.tie_embeddings:
-        del expected[_LM_HEAD]
+    where, config = stored.directory, model.config
+    tensors = dict(stored.by_name)
+    expected: Mapping[str, Tensor] = model.state_dict()
+    if config.tie_embeddings:
+        expected = {name: tensor for name, tensor in expected.items() if name != LM_HEAD}
+        if lm_head := tensors.pop(LM_HEAD, None):
+            _require_tied(stored, tensors.setdefault(EMBEDDING, lm_head), lm_head)
     for name in sorted(expected.keys() - tensors.keys()):
-        raise CheckpointError(f"{directory}: tensor '{name}' is missing")
+        raise CheckpointError(f"{where}: tensor '{name}' is missing; is every shard there, does config.json fit?")
     for name in sorted(tensors.keys() - expected.keys()):
-        raise CheckpointError(f"{directory}: unexpected tensor '{name}'; does config.json fit these weights?")
+        raise CheckpointError(f"{where}: unexpected tensor '{name}'; {_advice(name, config)}")
     for name, tensor in tensors.items():
         wanted = tuple(expected[name].shape)
-        if tuple(tensor.shape) != wanted:
+        if tensor.shape != wanted:
+            raise CheckpointError(f"{where}: tensor '{name}' has shape {tensor.shape}, config.json wants {wanted}")
+        if tensor.dtype is None:
             raise CheckpointError(
-                f"{directory}: tensor '{name}' has shape {tuple(tensor.shape)}, config.json wants {wanted}"
+                f"{where}: tensor '{name}' holds {tensor.kind}; convert it to BF16, F16, F32 or F64 first"
             )
-        if not tensor.is_floating_point() or not torch.isfinite(tensor).all():
-            raise CheckpointError(f"{directory}: tensor '{name}' holds NaN, infinite or non-float values")
+    return {name: tensors[name] for name in expected}
 
 
-def _shards(tensors: dict[str, Tensor], max_bytes: int) -> Iterator[dict[str, Tensor]]:
-    shard: dict[str, Tensor] = {}
-    size = 0
-    for name, tensor in tensors.items():
-        if shard and size + tensor.nbytes > max_bytes:
-            yield shard
-            shard, size = {}, 0
-        shard[name] = tensor
-        size += tensor.nbytes
-    yield shard
+def read_finite(
+    name: str, tensor: StoredTensor, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+) -> Tensor:
+    """A tensor read from its file, put in place and checked.
+
+    Args:
+        name: its released name, for messages.
+        tensor: where it lies.
+        device: where it goes.
+        dtype: what to convert it to; None keeps what is stored.
+
+    Returns:
+        the tensor.
+
+    Raises:
+        CheckpointError: it holds NaN or infinite values, or does not fit the dtype.
+    """
+    found = tensor.read()
+    placed = found.to(device=device, dtype=dtype)
+    _require_finite(placed, name, tensor, found)
+    return placed
 
 
-def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    partial = path.with_name(path.name + ".partial")
-    try:
-        save_file(tensors, partial, metadata={"format": "pt"})
-        partial.replace(path)
-    except (SafetensorError, OSError) as error:
-        partial.unlink(missing_ok=True)
-        raise RunFailed(f"{path}: cannot write ({error}); is the disk full?") from error
+def _advice(name: str, config: ModelConfig) -> str:
+    if name.startswith(("known_head.", "unknown_head.")) and not config.interpretable:
+        return 'for a model with concepts write "interpretable": true into config.json'
+    return "does config.json fit these weights?"
 
 
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise RunFailed(f"{path}: cannot write ({error.strerror}); is the disk full?") from error
+def _require_tied(stored: StoredTensors, embedding: StoredTensor, lm_head: StoredTensor) -> None:
+    if embedding is lm_head:
+        return
+    is_same = (embedding.shape, embedding.kind) == (lm_head.shape, lm_head.kind)
+    if is_same and lm_head.dtype is not None:
+        first, second = embedding.read(), lm_head.read()
+        _require_finite(second, LM_HEAD, lm_head, second)
+        is_same = torch.equal(first, second) or not _is_finite(first)  # the latter is told when its turn comes
+    if not is_same:
+        raise CheckpointError(
+            f"{stored.directory}: '{LM_HEAD}' and '{EMBEDDING}' differ, but weight_sharing makes them one; "
+            'write "weight_sharing": false into config.json to keep both'
+        )
+
+
+def _placed(
+    stored: StoredTensors, name: str, tensor: StoredTensor, device: torch.device, dtype: torch.dtype | None
+) -> Tensor:
+    if device.type != "cpu" or dtype not in (None, tensor.dtype):
+        return read_finite(name, tensor, device, dtype)
+    view = stored.view(tensor)
+    _require_finite(view, name, tensor, view)
+    return view
+
+
+def _require_finite(placed: Tensor, name: str, tensor: StoredTensor, found: Tensor) -> None:
+    if _is_finite(placed):
+        return
+    fault = f"does not fit {placed.dtype}" if _is_finite(found) else "holds NaN or infinite values"
+    raise CheckpointError(f"{tensor.file}: tensor '{name}' {fault}, first at {_first_fault(placed)}")
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers are finite; the extremes tell it without a mask of the tensor's size."""
+    low, high = torch.aminmax(tensor)
+    return bool(low.isfinite() and high.isfinite())
+
+
+def _first_fault(tensor: Tensor) -> list[int]:
+    at = tensor.isfinite().logical_not().flatten().to(torch.uint8).argmax()
+    return [int(index) for index in torch.unravel_index(at, tensor.shape)]

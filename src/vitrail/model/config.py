@@ -5,14 +5,16 @@ Python names follow the design (`width`, `block`, `discovered`); JSON names stay
 released 8B base model.
 """
 
+import re
 import warnings
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from vitrail.errors import CheckpointError, ConfigError
 from vitrail.settings import Settings
+from vitrail.text import ControlIds
 
 _RELEASED = {
     "backbone": "backbone",
@@ -65,6 +67,9 @@ _RELEASED_CONCEPT = {
     "slab": "concept_block_size",
     "pad_multiple": "pad_multiple",
 }
+Activation = Literal["gelu", "relu", "silu"]
+_ACTIVATIONS = get_args(Activation)
+_SPECIAL_IDS = ("pad_id", "bos_id", "eos_id", "mask_id", "eoc_id", "start_header_id", "end_header_id", "eot_id")
 _WITHOUT_EFFECT = {
     *("model_type", "auto_map", "architectures", "torch_dtype", "dtype", "transformers_version"),
     *("concept_dim", "max_concepts", "store_unknown_weights", "inject_layer", "inject_alpha", "concept"),
@@ -92,7 +97,7 @@ class ModelConfig(Settings):
     rope_full_precision: bool = True
     clip_qkv: float | None = Field(default=10.0, gt=0)
     mlp_type: Literal["swiglu", "standard"] = "swiglu"
-    activation: Literal["gelu", "relu", "silu"] = "gelu"
+    activation: Activation = "gelu"
     mlp_ratio: int = Field(default=4, ge=1)
     intermediate_size: int | None = Field(default=None, ge=1)
     use_bias: bool = False
@@ -103,9 +108,9 @@ class ModelConfig(Settings):
     mask_id: int = Field(default=100280, ge=0)
     eoc_id: int = Field(default=100279, ge=0)
     instruct: bool = False
-    start_header_id: int | None = None
-    end_header_id: int | None = None
-    eot_id: int | None = None
+    start_header_id: int | None = Field(default=None, ge=0)
+    end_header_id: int | None = Field(default=None, ge=0)
+    eot_id: int | None = Field(default=None, ge=0)
     num_concepts: int = Field(default=33732, ge=1)
     num_discovered: int | None = Field(default=101196, ge=1)
     use_attention_known: bool = False
@@ -125,16 +130,21 @@ class ModelConfig(Settings):
     @model_validator(mode="after")
     def _fits_together(self) -> "ModelConfig":
         if self.width % self.num_heads:
-            raise ValueError(f"width {self.width} is not a multiple of num_heads {self.num_heads}")
+            raise ValueError(f"width {self.width} is not a multiple of num_heads {self.num_heads}; change one of them")
         if self.num_heads % self.kv_heads:
-            raise ValueError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.kv_heads}")
+            raise ValueError(
+                f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.kv_heads}; change one of them"
+            )
         if self.use_rope and self.head_width % 2:
-            raise ValueError(f"rotary positions need an even head width, got {self.head_width}")
+            raise ValueError(
+                f"rotary positions need an even share of width per head, got {self.head_width}; "
+                "change num_heads, or switch use_rope off"
+            )
         if self.interpretable and self.use_discovered and self.num_discovered is None:
-            raise ValueError("use_discovered is on but num_discovered is not given")
-        for name in ("pad_id", "bos_id", "eos_id", "mask_id", "eoc_id"):
-            if getattr(self, name) >= self.vocab_size:
-                raise ValueError(f"{name} {getattr(self, name)} is outside vocab_size {self.vocab_size}")
+            raise ValueError("use_discovered is on but num_discovered is not given; give it, or switch it off")
+        for name in _SPECIAL_IDS:
+            if (getattr(self, name) or 0) >= self.vocab_size:
+                raise ValueError(f"{name} {getattr(self, name)} is outside vocab_size {self.vocab_size}; change one")
         return self
 
     @property
@@ -151,6 +161,30 @@ class ModelConfig(Settings):
     def inner_width(self) -> int:
         """Inner width of the MLP (SwiGLU does not shrink it)."""
         return self.intermediate_size or self.mlp_ratio * self.width
+
+    @property
+    def controls(self) -> ControlIds:
+        """The control tokens, as a tokenizer wants them."""
+        return ControlIds(
+            pad=self.pad_id,
+            bos=self.bos_id,
+            eos=self.eos_id,
+            eoc=self.eoc_id,
+            mask=self.mask_id,
+            start_header=self.start_header_id,
+            end_header=self.end_header_id,
+            eot=self.eot_id,
+        )
+
+    @property
+    def known_count(self) -> int:
+        """C, known concepts of the model; 0 where it has no such head."""
+        return self.num_concepts if self.interpretable else 0
+
+    @property
+    def discovered_count(self) -> int:
+        """M, discovered concepts of the model; 0 where it has no such head."""
+        return (self.num_discovered or 0) if self.interpretable and self.use_discovered else 0
 
     @classmethod
     def from_released(cls, raw: Mapping[str, Any], where: str = "config.json") -> "ModelConfig":
@@ -169,21 +203,32 @@ class ModelConfig(Settings):
             CheckpointError: a value is wrong, or two do not fit together; the message names them.
         """
         concept, streaming_key = raw, "concept_block_size"
-        if isinstance(raw.get("concept"), Mapping):
+        if raw.get("concept") is not None:
             concept, streaming_key = raw["concept"], "block_size"
+        if not isinstance(concept, Mapping):
+            raise CheckpointError(f"{where}: concept must be a JSON object, got {type(concept).__name__}")
         # `block_size` is the context length at the top level, the streaming slab inside `concept`.
         concept_names = {**_RELEASED_CONCEPT, "slab": streaming_key}
         values = {ours: raw[theirs] for ours, theirs in _RELEASED.items() if theirs in raw}
-        values |= {ours: concept[theirs] for ours, theirs in concept_names.items() if theirs in concept}
         values.setdefault("interpretable", concept is not raw)
+        is_plain = values["interpretable"] is False  # then no concept key has an effect, and null is as good as none
+        values |= {
+            ours: concept[theirs]
+            for ours, theirs in concept_names.items()
+            if theirs in concept and not (is_plain and concept[theirs] is None and not _takes_none(cls, ours))
+        }
+        values.setdefault("instruct", values.get("eot_id") is not None)  # the published build script leaves it out
         if values.get("norm_order", "post") != "pre":
             values["norm_order"] = "post"
+        if values.get("mlp_type", "swiglu") == "swiglu" and values.get("activation") not in _ACTIVATIONS:
+            values.pop("activation", None)
         _warn_of_unknown(raw, concept, set(concept_names.values()), where)
         try:
             config = cls.parse(values, where)
         except ConfigError as error:
-            raise CheckpointError(str(error)) from error
-        if config.interpretable and concept.get("concept_dim", config.width) != config.width:
+            message = str(error).removeprefix(f"{where}: ")
+            raise CheckpointError(f"{where}: {_in_released_words(message, concept_names)}") from error
+        if config.interpretable and concept.get("concept_dim") not in (None, config.width):
             raise CheckpointError(f"{where}: concept_dim {concept['concept_dim']} must equal n_embd {config.width}")
         return config
 
@@ -201,6 +246,16 @@ class ModelConfig(Settings):
             **released,
             "concept_dim": self.width,
         }
+
+
+def _takes_none(cls: type[ModelConfig], name: str) -> bool:
+    return type(None) in get_args(cls.model_fields[name].annotation)
+
+
+def _in_released_words(message: str, concept_names: Mapping[str, str]) -> str:
+    """A message about our names, for somebody who reads the released ones."""
+    names = {**_RELEASED, **concept_names}
+    return re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[1]], message)
 
 
 def _warn_of_unknown(raw: Mapping[str, Any], concept: Mapping[str, Any], concept_keys: set[str], where: str) -> None:

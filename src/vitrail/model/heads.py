@@ -2,10 +2,11 @@
 
     z_c = query(h) · keys_c        a_c = sigmoid(clamp(z_c, ±15))        features = expand(Σ a_c values_c)
 
-A head differs from another only in these four: dense or factorised embedding, linear or attention predictor.
+A head differs from another only in `query`, `table` (keys and values) and `expand`: dense or factorised embedding,
+linear or attention predictor. All else is one kernel over the table, in `streaming`.
 Names of parameters are those of the release. Tables are padded to `pad_multiple` rows; padding is never read.
 
-Letters: C concepts, D width, r rank, k concepts kept per position, S concepts in a slab.
+Letters: C concepts, D width, r rank, k concepts kept per position, S concepts in a slab, R rows of a table.
 """
 
 import math
@@ -18,14 +19,17 @@ from torch import Tensor, nn
 
 from vitrail.model.config import ModelConfig
 from vitrail.model.streaming import (
+    Table,
     best_concepts,
-    plain_selected_sum,
-    plain_sum,
+    selected_dots,
     selected_logits,
     selected_sum,
     streamed_sum,
     wide,
 )
+
+_REPORTED_OF_ALL = 64
+"""Concepts that a discovered head without top-k reports, as the release does; a known one reports none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +38,7 @@ class HeadOutput:
 
     Attributes:
         features: [... D] Σ a_c E_c over the selected concepts.
-        ids: [... k] reported concepts, best first; k = 0 where the head has no top-k.
+        ids: [... k] reported concepts, best first; k = 0 where a known head has no top-k.
         logits: [... k] their logits, clamped to ±15, at least fp32.
     """
 
@@ -48,8 +52,8 @@ class Selection:
     """How many concepts a head reports and sums.
 
     Attributes:
-        reported: k, concepts reported; None reports none and sums all.
-        summed: k_f, concepts in the features.
+        reported: k, concepts reported; None reports none.
+        summed: k_f, concepts in the features; None sums all.
         by_logit: rank by logit instead of sigmoid (they differ where fp32 sigmoids tie).
     """
 
@@ -59,43 +63,49 @@ class Selection:
 
 
 class ConceptHead(nn.Module):
-    """What all heads share; subclasses give `query`, `keys`, `values` and `expand`."""
+    """What all heads share; subclasses give `query`, `table`, `expand` and its transpose `lower`."""
 
     def __init__(self, num_concepts: int, width: int, selection: Selection, slab: int) -> None:
         super().__init__()
         self.num_concepts, self.width, self.selection, self.slab = num_concepts, width, selection, slab
 
     def query(self, hidden: Float[Tensor, "... D"]) -> Float[Tensor, "... p"]:
-        """What is multiplied with `keys`.
+        """What is multiplied with the keys.
 
         Args:
             hidden: final hidden states.
 
         Returns:
-            one vector of the width of `keys` per position.
+            one vector of the width of the keys per position.
         """
         raise NotImplementedError
 
     @property
-    def keys(self) -> Float[Tensor, "C p"]:
-        """One row of the predictor per concept."""
-        raise NotImplementedError
-
-    @property
-    def values(self) -> Float[Tensor, "C q"]:
-        """One row per concept, to be expanded to the width."""
+    def table(self) -> Table:
+        """The rows that the streaming kernel reads: keys give logits, values are summed and expanded."""
         raise NotImplementedError
 
     def expand(self, values: Float[Tensor, "... q"]) -> Float[Tensor, "... D"]:
-        """From the width of `values` to the model's.
+        """From the width of the values to the model's.
 
         Args:
-            values: rows of `values`, or sums of them.
+            values: rows of values, or sums of them.
 
         Returns:
             the same in the model's width.
         """
         return values
+
+    def lower(self, vectors: Float[Tensor, "... D"]) -> Float[Tensor, "... q"]:
+        """The transpose of `expand`: `lower(v) · row = v · expand(row)`.
+
+        Args:
+            vectors: in the model's width.
+
+        Returns:
+            the same in the width of the values.
+        """
+        return vectors
 
     def logits(self, hidden: Float[Tensor, "... D"], rows: slice) -> Float[Tensor, "... S"]:
         """Unclamped logits z of a slab of concepts.
@@ -107,9 +117,56 @@ class ConceptHead(nn.Module):
         Returns:
             z, at least fp32.
         """
-        dtype = wide(self.keys.dtype)
+        keys = self.table.keys[rows]
+        dtype = wide(keys.dtype)
         with _full_precision(hidden):
-            return self.query(hidden.to(self.keys.dtype)).to(dtype) @ self.keys[rows].to(dtype).T
+            return self.query(hidden.to(keys.dtype)).to(dtype) @ keys.to(dtype).T
+
+    def logits_for(self, hidden: Float[Tensor, "*n D"], ids: Int[Tensor, "*n k"]) -> Float[Tensor, "*n k"]:
+        """Clamped logits z of chosen concepts.
+
+        Args:
+            hidden: final hidden states.
+            ids: [... k] concept ids in 0..C-1, each position its own.
+
+        Returns:
+            z within ±15, at least fp32. Cost: O(n·k) rows read, at most a slab of them at a time.
+        """
+        with _full_precision(hidden):
+            query = self.query(_flat(hidden).to(self.table.keys.dtype))
+            return selected_logits(query, self.table, _flat(ids)).view(ids.shape)
+
+    def sum_for(self, weights: Float[Tensor, "*n k"], ids: Int[Tensor, "*n k"]) -> Float[Tensor, "*n D"]:
+        """Weighted sum of chosen embedding rows: Σ_k weights · E[ids].
+
+        An edit of activations adds `sum_for(wanted - logits_for(hidden, ids).sigmoid(), ids)` to the features.
+
+        Args:
+            weights: any sign; rounded to the dtype of the head.
+            ids: [... k] concept ids in 0..C-1; one that stands twice at a position counts twice.
+
+        Returns:
+            the sums, without the rows [... k D].
+        """
+        with _full_precision(weights):
+            total = self.expand(selected_sum(_flat(weights), self.table, _flat(ids)))
+        return total.view(*ids.shape[:-1], self.width)
+
+    def dots_for(self, vectors: Float[Tensor, "*n D"], ids: Int[Tensor, "*n k"]) -> Float[Tensor, "*n k"]:
+        """Products of chosen embedding rows with one vector for each position: E[ids] · v.
+
+        With v a row of the LM head, this is how far the concept lifts that token.
+
+        Args:
+            vectors: one for each position.
+            ids: [... k] concept ids in 0..C-1.
+
+        Returns:
+            the products, at least fp32, without the rows [... k D].
+        """
+        with _full_precision(vectors):
+            lowered = self.lower(_flat(vectors))
+            return selected_dots(lowered, self.table, _flat(ids)).view(ids.shape)
 
     def rows(self, ids: Int[Tensor, "..."]) -> Float[Tensor, "... D"]:
         """Embedding rows of chosen concepts.
@@ -120,7 +177,7 @@ class ConceptHead(nn.Module):
         Returns:
             their rows of K (known) or of U = A·B (discovered).
         """
-        return self.expand(self.values[ids])
+        return self.expand(self.table.values[ids])
 
     def embedding(self, rows: slice) -> Float[Tensor, "S D"]:
         """Embedding rows of a slab of concepts.
@@ -131,7 +188,7 @@ class ConceptHead(nn.Module):
         Returns:
             their rows of K or U.
         """
-        return self.expand(self.values[rows])
+        return self.expand(self.table.values[rows])
 
     def features(self, hidden: Float[Tensor, "... D"], top_k: int | None) -> HeadOutput:
         """The weighted sum of concept embeddings over the `top_k` best concepts, or over all.
@@ -141,9 +198,9 @@ class ConceptHead(nn.Module):
             top_k: concepts to sum and report; None sums all and reports none.
 
         Returns:
-            features, ids and clamped logits. Where C > slab, neither forward nor backward holds [... C].
+            features, ids and clamped logits. Neither forward nor backward holds [... C] where C > slab.
         """
-        flat = hidden.reshape(-1, hidden.shape[-1]).to(self.keys.dtype)
+        flat = _flat(hidden).to(self.table.keys.dtype)
         with _full_precision(hidden):
             total, ids, logits = self._sum(self.query(flat), top_k)
             total = self.expand(total)
@@ -165,21 +222,21 @@ class ConceptHead(nn.Module):
         """
         output = self.features(hidden, self.selection.summed)
         reported = self.selection.reported
+        if reported is not None and self.selection.summed is None:
+            best = self.features(hidden, reported)
+            return HeadOutput(output.features, best.ids, best.logits)
         if reported is None or output.ids.shape[-1] <= reported:
             return output
         logits, order = output.logits.topk(reported)
         return HeadOutput(output.features, output.ids.gather(-1, order), logits)
 
     def _sum(self, query: Tensor, top_k: int | None) -> tuple[Tensor, Tensor, Tensor]:
-        keys, values, is_small = self.keys, self.values, self.num_concepts <= self.slab
+        table = self.table
         if top_k is None:
-            total = plain_sum(query, keys, values) if is_small else streamed_sum(query, keys, values, self.slab)
-            return total, *_nothing_reported(query)
-        if is_small:
-            return plain_selected_sum(query, keys, values, top_k, self._rank)
-        ids = best_concepts(query, keys, top_k, self.slab, self._rank)
-        logits = selected_logits(query, keys, ids, self.slab)
-        return selected_sum(logits.sigmoid(), values, ids), ids, logits
+            return streamed_sum(query, table), *_nothing_reported(query)
+        ids, found = best_concepts(query, table, top_k, self._rank)
+        logits = selected_logits(query, table, ids, found)
+        return selected_sum(logits.sigmoid(), table, ids), ids, logits
 
     def _rank(self, logits: Tensor) -> Tensor:
         return logits if self.selection.by_logit else logits.sigmoid()
@@ -207,7 +264,7 @@ class DenseHead(ConceptHead):
             hidden: final hidden states.
 
         Returns:
-            what is multiplied with `keys`.
+            what is multiplied with the keys.
         """
         if not self.use_attention:
             return hidden
@@ -215,16 +272,11 @@ class DenseHead(ConceptHead):
         return projected.to(wide(projected.dtype)) / math.sqrt(self.width)
 
     @property
-    def keys(self) -> Float[Tensor, "C p"]:
-        """Predictor rows, or the embedding under attention."""
-        if self.use_attention:
-            return self.values
-        return self.concept_predictor.weight[: self.num_concepts]
-
-    @property
-    def values(self) -> Float[Tensor, "C q"]:
-        """Embedding rows."""
-        return self.concept_embedding.weight[: self.num_concepts]
+    def table(self) -> Table:
+        """Keys are predictor rows, or the embedding under attention; values the embedding."""
+        values = self.concept_embedding.weight
+        keys = values if self.use_attention else self.concept_predictor.weight
+        return Table(keys, values, self.num_concepts, self.slab)
 
 
 class FactorizedHead(ConceptHead):
@@ -258,26 +310,22 @@ class FactorizedHead(ConceptHead):
             hidden: final hidden states.
 
         Returns:
-            what is multiplied with `keys`.
+            what is multiplied with the keys.
         """
         if not self.use_attention:
             lowered: Tensor = self.predictor_down(hidden)
-            return lowered
+            # The release rounds the lowered state, and ranks logits in fp32: in bf16 many would be equal.
+            return lowered.to(wide(lowered.dtype))
         projected: Tensor = self.concept_query_projection(hidden)
         down = projected @ self.embedding_basis.weight
         return down.to(wide(down.dtype)) / math.sqrt(self.width)
 
     @property
-    def keys(self) -> Float[Tensor, "C p"]:
-        """Upper factor of the predictor, or the coefficients under attention."""
-        if self.use_attention:
-            return self.values
-        return self.predictor_up.weight[: self.num_concepts]
-
-    @property
-    def values(self) -> Float[Tensor, "C q"]:
-        """Coefficients of the embedding."""
-        return self.embedding_coef.weight[: self.num_concepts]
+    def table(self) -> Table:
+        """Keys are the upper factor of the predictor, or the coefficients under attention; values the latter."""
+        values = self.embedding_coef.weight
+        keys = values if self.use_attention else self.predictor_up.weight
+        return Table(keys, values, self.num_concepts, self.slab)
 
     def expand(self, values: Float[Tensor, "... q"]) -> Float[Tensor, "... D"]:
         """From the rank to the model's width.
@@ -290,6 +338,18 @@ class FactorizedHead(ConceptHead):
         """
         expanded: Tensor = F.linear(values, self.embedding_basis.weight)
         return expanded
+
+    def lower(self, vectors: Float[Tensor, "... D"]) -> Float[Tensor, "... q"]:
+        """The transpose of `expand`, in at least fp32.
+
+        Args:
+            vectors: in the model's width.
+
+        Returns:
+            vectors · basis.
+        """
+        dtype = wide(torch.promote_types(vectors.dtype, self.embedding_basis.weight.dtype))
+        return vectors.to(dtype) @ self.embedding_basis.weight.to(dtype)
 
 
 class NoHead(ConceptHead):
@@ -348,12 +408,16 @@ def discovered_head(config: ModelConfig) -> ConceptHead:
         return NoHead(config.width)
     top_k = config.top_k_discovered if config.apply_top_k_to_discovered else None
     by_logit = config.factorize_discovered or config.top_k_on_logits
-    selection = Selection(top_k, top_k, by_logit)
+    selection = Selection(top_k or _REPORTED_OF_ALL, top_k, by_logit)
     num, width, slab, pad = config.num_discovered, config.width, config.slab, config.pad_multiple
     use_attention = config.use_attention_discovered
     if config.factorize_discovered:
         return FactorizedHead(num, width, config.discovered_rank, selection, slab, pad, use_attention)
     return DenseHead(num, width, selection, slab, pad, use_attention)
+
+
+def _flat(x: Tensor) -> Tensor:
+    return x.reshape(x.shape[:-1].numel(), x.shape[-1])
 
 
 def _full_precision(hidden: Tensor) -> torch.autocast:

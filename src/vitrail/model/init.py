@@ -15,6 +15,7 @@ from vitrail.model.backbone import Attention, Mlp
 from vitrail.model.config import ModelConfig
 from vitrail.model.heads import DenseHead, FactorizedHead
 from vitrail.model.lm import ConceptLM
+from vitrail.model.meta import empty_model
 
 _EMBEDDING_STD = 0.02
 _LOGIT_STD = 0.5
@@ -38,8 +39,7 @@ def init_model(
     Raises:
         ConfigError: a `known_bias` for an attention head, whose logits cannot be shifted this way.
     """
-    with torch.device("meta"):
-        model = ConceptLM(config, kernel)
+    model = empty_model(config, kernel)
     model.to_empty(device="cpu")
     model.transformer.tie()
     generator = torch.Generator().manual_seed(seed)

@@ -192,16 +192,23 @@ class ConceptLM(nn.Module):
         embeddings: Tensor = self.transformer.tok_emb(input_ids)
         return embeddings
 
+    def compile_layers(self) -> None:
+        """Compile the layers of the backbone (see `Backbone.compile_layers`): the same function, up to rounding."""
+        self.transformer.compile_layers()
+
     @torch.no_grad()
-    def extend_cache(self, input_ids: Int[Tensor, "B T"], cache: BlockCache) -> Float[Tensor, "B T D"]:
-        """Run finished positions once, without injection, and append their keys and values.
+    def extend_cache(
+        self, input_ids: Int[Tensor, "B T"], cache: BlockCache, injection: Injection | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """Run finished positions once and append their keys and values.
 
         Args:
-            input_ids: [B T] tokens that follow the cache; under `cdlm` whole blocks.
+            input_ids: [B T] tokens that follow the cache; whole blocks under `cdlm`, any number under `ar`.
             cache: extended in place.
+            injection: what to add to the residual stream, or None; what is cached is then under its influence.
 
         Returns:
-            [B T D] their hidden states.
+            [B T D] their hidden states; under `ar` the last ones give the next token.
 
         Raises:
             ValueError: a `cdlm` block would stay incomplete, so that its states could still change.
@@ -209,6 +216,6 @@ class ConceptLM(nn.Module):
         stop = cache.length + input_ids.shape[1]
         if self.config.backbone == "cdlm" and stop % self.config.block:
             raise ValueError(f"a cache holds whole blocks of {self.config.block} tokens, got {stop} positions")
-        hidden = self.hidden(input_ids, cache=cache)
+        hidden = self.hidden(input_ids, injection=injection, cache=cache)
         cache.finish(input_ids.shape[1])
         return hidden
