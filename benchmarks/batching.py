@@ -2,7 +2,7 @@
 
     python benchmarks/batching.py [NUM_REQUESTS ...]
 
-Random weights (d256 L6), 64 new tokens, 4 a step, prompts of 8 to 200 tokens, every second request steered. Both
+Random weights (10 M), 64 new tokens, 4 a step, prompts of 8 to 200 tokens, every second request steered. Both
 ways give the same tokens; the ratio is that of CPU times, which a busy machine disturbs less than wall times.
 """
 
@@ -10,11 +10,13 @@ import sys
 import time
 
 import torch
-from block_cache import TOKENS_PER_STEP, build_model
+from generation import build
 
 from vitrail.generate import Sampling, Trace, generate
 from vitrail.model import ConceptLM
 from vitrail.steer import SteerPlan
+
+TOKENS_PER_STEP = 4
 
 
 def requests(model: ConceptLM, count: int) -> list[tuple[list[int], Sampling, SteerPlan | None]]:
@@ -39,7 +41,7 @@ def together(model: ConceptLM, count: int) -> list[Trace]:
 
 
 def main() -> None:
-    model = build_model(512)
+    model = build("10M")
     one_by_one(model, 1)
     for count in [int(word) for word in sys.argv[1:]] or [4, 16]:
         seconds, traces = {}, {}

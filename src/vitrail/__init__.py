@@ -13,15 +13,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vitrail.api import Generation, LoadedModel, load
+    from vitrail.api import Generation, LoadedModel, Prompt, load
     from vitrail.errors import VitrailError
     from vitrail.steer import Steer
 
-__all__ = ["Generation", "LoadedModel", "Steer", "VitrailError", "load"]
+__all__ = ["Generation", "LoadedModel", "Prompt", "Steer", "VitrailError", "load"]
 
 _HOMES = {
     "Generation": "vitrail.api",
     "LoadedModel": "vitrail.api",
+    "Prompt": "vitrail.api",
     "Steer": "vitrail.steer",
     "VitrailError": "vitrail.errors",
     "load": "vitrail.api",
@@ -29,6 +30,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "compat":
+        return import_module("vitrail.compat")
     if name not in _HOMES:
         raise AttributeError(f"module 'vitrail' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)

@@ -27,6 +27,7 @@ COMMANDS = [
     ["steer", "calibrate"],
     ["metrics"],
     ["info"],
+    ["convert"],
 ]
 
 

@@ -23,7 +23,7 @@ def logits_at(model: ConceptLM, snapshot: Snapshot, ends: torch.Tensor, plan: St
         is_masked = (snapshot.ids == model.config.mask_id).expand(len(ends), -1)
         injection = Injection(vector=ends[:, -1:] * plan.direction, mask=is_masked, layer=plan.layer)
     out = model.decompose(model.hidden(embeddings=points, injection=injection))
-    return out.logits[:, snapshot.positions[0], snapshot.token_ids[0]]
+    return out.logits[:, snapshot.reads[0], snapshot.token_ids[0]]
 
 
 def brute_force(model: ConceptLM, snapshot: Snapshot, plan: SteerPlan | None, num_steps: int) -> torch.Tensor:
@@ -85,7 +85,7 @@ def test_change_starts_from_the_recorded_logit(
     for snapshot in snapshots_of(make_trace(model, plan), CPU):
         scores = integrated_gradients(model, snapshot, torch.eye(len(snapshot.places)), plan, num_steps=1)
         nothing = torch.full_like(snapshot.ids[None], model.config.mask_id)
-        baseline = model(nothing).logits[0, snapshot.positions, snapshot.token_ids]
+        baseline = model(nothing).logits[0, snapshot.reads, snapshot.token_ids]
         torch.testing.assert_close(scores.change + baseline, snapshot.logits.to(scores.change), atol=1e-4, rtol=0)
 
 

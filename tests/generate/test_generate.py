@@ -1,11 +1,12 @@
 """What generation owes: cached = uncached, n together = n alone, seeds, limits, and a complete trace."""
 
+import copy
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -13,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from vitrail.errors import ArtifactError, ConfigError, PromptTooLong
-from vitrail.generate import Batch, Commit, Request, Sampling, Trace, generate
+from vitrail.errors import ArtifactError, ConfigError, PromptTooLong, RunFailed
+from vitrail.generate import Commit, Request, Sampling, Trace, batch_for, generate, run
+from vitrail.generate.policies import Moment
 from vitrail.generate.sampling import banned_ids, draw_tokens, log_confidence, penalise_repetition
+from vitrail.generate.step import CONFIDENCE_DIGITS
 from vitrail.model import BlockCache, ConceptLM, Injection, ModelConfig, init_model
 from vitrail.steer import SteerPlan, deployed_logits
 
@@ -63,45 +66,85 @@ def plan_of(seed: int, layer: int = 2) -> SteerPlan:
 
 
 def uncached(model: ConceptLM, prompt: Sequence[int], sampling: Sampling, plan: SteerPlan | None) -> list[int]:
-    """The slow twin: the whole row through the network at every step, one token after another."""
+    """The slow twin: the whole row through the network at every step; gives the filled positions in order."""
     generator = torch.Generator().manual_seed(sampling.seed)
     row, stop = torch.tensor([*prompt] + [MASK] * sampling.max_new_tokens), len(prompt) + sampling.max_new_tokens
+    wanted, blocks = (row == MASK).nonzero()[:, 0], list[int]()
+    given = torch.zeros(stop, dtype=torch.bool)
+    given[: len(prompt)] = row[: len(prompt)] != MASK
     while (row == MASK).any():
         block = int((row == MASK).nonzero()[0]) // BLOCK
         end = min((block + 1) * BLOCK, LENGTH)
         ids = torch.cat([row, row.new_full((max(0, end - stop),), MASK)])[None, :end]
-        injection = None if plan is None else Injection(plan.direction[None], ids == MASK, plan.layer)
-        logits = deployed_logits(model, model.hidden(ids, injection=injection)[0])
+        logits = _logits(model, ids, plan)
+        if sampling.guidance:
+            blind = ids.clone()
+            blind[0, : len(given[:end])][given[:end]] = MASK
+            free = _logits(model, blind, plan)
+            logits = free + (1 + sampling.guidance) * (logits - free)
         scores = logits - (0 if plan is None or plan.logit_penalty is None else plan.logit_penalty)
         seen = torch.zeros(V, dtype=torch.bool).index_fill(0, row, True).expand(end, V)
         scores = penalise_repetition(scores, seen, torch.full((end, 1), sampling.repetition_penalty).double())
         scores[:, banned_ids(model.config, sampling)] = -torch.inf
-        is_open = (ids[0] == MASK) & (torch.arange(end) < stop)
-        confidence = log_confidence(scores).masked_fill(~is_open, -torch.inf)
-        count = min(sampling.tokens_per_step, int(is_open.sum()))
-        best = confidence.argsort(descending=True, stable=True)[:count]
+        places = ((ids[0] == MASK) & (torch.arange(end) < stop)).nonzero()[:, 0]
+        if block not in blocks:
+            opened = len(places)
+        moment = Moment(blocks.count(block), opened)
+        blocks.append(block)
+        confidence = [round(value, CONFIDENCE_DIGITS) for value in log_confidence(scores[places]).tolist()]
+        best = places[sampling.policy(confidence, moment)]
+        count = len(best)
         uniform = torch.rand(count, generator=generator, dtype=torch.float64)
         heat, top_p = (torch.full((count,), value).double() for value in (sampling.temperature, sampling.top_p))
-        row[best] = draw_tokens(scores[best], heat, top_p, uniform)
-    return row[len(prompt) :].tolist()
+        row[best] = draw_tokens(scores[best], heat, top_p, torch.full((count,), sampling.top_k or V), uniform)
+    return row[wanted].tolist()
+
+
+def _logits(model: ConceptLM, ids: Tensor, plan: SteerPlan | None) -> Tensor:
+    injection = None if plan is None else Injection(plan.direction[None], ids == MASK, plan.layer)
+    return deployed_logits(model, model.hidden(ids, injection=injection)[0])
 
 
 PROMPTS = st.lists(st.integers(0, PAD - 1), max_size=12)
+WITH_GAPS = st.lists(st.one_of(st.integers(0, PAD - 1), st.just(MASK)), max_size=22)
+DRAWS = st.one_of(
+    st.just({"temperature": 0.0}),
+    st.fixed_dictionaries(
+        {
+            "temperature": st.sampled_from([0.7, 1.5]),
+            "top_p": st.sampled_from([0.6, 1.0]),
+            "top_k": st.sampled_from([None, 1, 5]),
+        }
+    ),
+)
+COUNTS = st.one_of(
+    st.builds(lambda n: {"tokens_per_step": n}, st.integers(1, 4)),
+    st.builds(lambda n: {"steps_per_block": n}, st.integers(1, 7)),
+    st.builds(lambda p: {"threshold": p}, st.sampled_from([0.05, 0.3, 1.0])),
+    st.builds(lambda f: {"factor": f}, st.sampled_from([0.5, 1.5, 3.0])),
+    st.builds(lambda n: {"order": "left_to_right", "tokens_per_step": n}, st.integers(1, 3)),
+)
+
+
+def sampling_of(draw: dict[str, Any], count: dict[str, Any], **rest: Any) -> Sampling:
+    return Sampling(**draw, **count, **rest)
+
+
 SAMPLINGS = st.builds(
-    Sampling,
+    sampling_of,
+    DRAWS,
+    COUNTS,
     max_new_tokens=st.integers(1, 9),
-    temperature=st.sampled_from([0.0, 0.7, 1.5]),
-    top_p=st.sampled_from([0.6, 1.0]),
-    tokens_per_step=st.integers(1, 4),
     repetition_penalty=st.sampled_from([1.0, 1.3]),
+    guidance=st.sampled_from([0.0, 0.0, 1.5]),
     seed=st.integers(0, 9),
 )
 PLANS = st.one_of(st.none(), st.builds(plan_of, st.integers(0, 9), st.integers(0, LAYERS)))
-REQUESTS = st.lists(st.tuples(PROMPTS, SAMPLINGS, PLANS), min_size=2, max_size=4)
+REQUESTS = st.lists(st.tuples(st.one_of(PROMPTS, WITH_GAPS), SAMPLINGS, PLANS), min_size=2, max_size=4)
 
 
 @settings(deadline=None, max_examples=10)
-@given(PROMPTS, SAMPLINGS, PLANS, st.booleans(), st.sampled_from(["pre", "post"]))
+@given(st.one_of(PROMPTS, WITH_GAPS), SAMPLINGS, PLANS, st.booleans(), st.sampled_from(["pre", "post"]))
 def test_cached_is_uncached_token_for_token(
     prompt: list[int],
     sampling: Sampling,
@@ -235,10 +278,9 @@ def test_a_prompt_that_does_not_fit_is_refused_with_both_lengths() -> None:
     assert len(generate(tiny_model(), [[1] * 30], Sampling(max_new_tokens=3))[0].token_ids) == 3
 
 
-@pytest.mark.parametrize(("wrong", "reason"), [(V, "outside the vocabulary of 37"), (MASK, "the mask")])
-def test_a_wrong_id_in_a_prompt_is_named(wrong: int, reason: str) -> None:
-    with pytest.raises(ConfigError, match=f"id {wrong} at position 1 is {reason}"):
-        generate(tiny_model(), [[1, wrong]], Sampling(max_new_tokens=1))
+def test_a_wrong_id_in_a_prompt_is_named() -> None:
+    with pytest.raises(ConfigError, match="id 37 at position 1 is outside the vocabulary of 37"):
+        generate(tiny_model(), [[1, V]], Sampling(max_new_tokens=1))
 
 
 def test_no_prompts_no_traces() -> None:
@@ -250,7 +292,7 @@ def test_the_nucleus_keeps_what_its_mass_needs_and_the_draw_inverts_it() -> None
     uniform = torch.tensor([0.0, 0.6, 0.63, 0.99]).double()
     heat, top_p = torch.ones(4).double(), torch.tensor([0.7, 0.7, 0.7, 0.49]).double()
     # Mass 0.5 + 0.3 is kept: 0.6 · 0.8 < 0.5 <= 0.63 · 0.8. Below 0.5 the first alone is kept.
-    assert draw_tokens(scores, heat, top_p, uniform).tolist() == [0, 0, 1, 0]
+    assert draw_tokens(scores, heat, top_p, torch.full((4,), 3), uniform).tolist() == [0, 0, 1, 0]
 
 
 def test_a_draw_never_lands_behind_the_last_possible_token() -> None:
@@ -258,7 +300,7 @@ def test_a_draw_never_lands_behind_the_last_possible_token() -> None:
     scores = torch.tensor([[0.0, 1.0, -torch.inf, -torch.inf]])
     almost_one = torch.tensor([1 - 2**-53], dtype=torch.float64)
     heat, top_p = torch.ones(1).double(), torch.tensor([1.0]).double()
-    assert draw_tokens(scores, heat, top_p, almost_one).tolist() == [1]
+    assert draw_tokens(scores, heat, top_p, torch.tensor([4]), almost_one).tolist() == [1]
 
 
 def test_a_cache_of_selected_rows_continues_each_row() -> None:
@@ -299,7 +341,7 @@ def test_requests_join_and_leave_between_blocks() -> None:
     prompts = [[n] * (3 * n % 11) for n in range(8)]
     samplings = [Sampling(max_new_tokens=3 + 5 * n % 16, temperature=0.9, seed=n) for n in range(8)]
     waiting = [Request(n, model.config, prompts[n], samplings[n], plan_of(n) if n % 3 else None) for n in range(8)]
-    batch, done = Batch(model, max_requests=3), list[Request]()
+    batch, done = batch_for(model, max_requests=3), list[Request]()
     with torch.inference_mode():
         while waiting or batch.requests:
             count = min(1 + len(done) % 2, batch.room)
@@ -318,7 +360,7 @@ def test_a_request_that_is_cut_ends_there_and_leaves_others_alone() -> None:
     model = tiny_model()
     samplings = [Sampling(max_new_tokens=14, temperature=1.0, seed=n) for n in range(3)]
     requests = [Request(n, model.config, [n, n], samplings[n], None) for n in range(3)]
-    batch = Batch(model)
+    batch = batch_for(model)
 
     def stop_early(commit: Commit) -> None:
         if commit.request == 1 and commit.step == 3:
@@ -360,3 +402,54 @@ def test_a_temperature_near_zero_takes_the_most_likely_token(temperature: float)
     cold, frozen = (Sampling(max_new_tokens=9, temperature=value, seed=1) for value in (temperature, 0.0))
     (drawn,), (likely,) = (generate(tiny_model(), [[5, 7]], sampling) for sampling in (cold, frozen))
     assert drawn.token_ids == likely.token_ids
+
+
+def test_the_active_concepts_are_recorded_and_change_nothing(tmp_path: Path) -> None:
+    model, sampling = tiny_model(), Sampling(max_new_tokens=9, temperature=1.0, seed=4, tokens_per_step=2)
+    (plain,) = generate(model, [[1, 2]], sampling)
+    (told,) = generate(model, [[1, 2]], sampling.model_copy(update={"num_concepts": 2, "num_alternatives": 3}))
+    assert told.token_ids == plain.token_ids
+    for number, commit in enumerate(told.commits):
+        out = model(told.snapshot(number)[None])
+        for pos, known, discovered in zip(commit.positions, commit.known, commit.discovered, strict=True):
+            assert [concept for concept, _ in known] == out.known_ids[0, pos, :2].tolist()
+            weights = out.discovered_logits[0, pos, :2].sigmoid().tolist()
+            assert [weight for _, weight in discovered] == pytest.approx(weights, abs=1e-9)
+    told.save(tmp_path / "trace")
+    assert Trace.load(tmp_path / "trace") == told
+
+
+def test_one_request_that_fails_leaves_the_others_alone() -> None:
+    model = copy.deepcopy(tiny_model())
+    with torch.no_grad():
+        model.transformer.tok_emb.weight[31] = torch.nan  # the row of the prompt and of its logit
+    model.transformer.lm_head.weight = torch.nn.Parameter(tiny_model().transformer.lm_head.weight.detach().clone())
+    requests = [Request(n, model.config, [31 if n == 1 else n], Sampling(max_new_tokens=7), None) for n in range(3)]
+    run(model, requests)
+    assert str(requests[1].failure) == (
+        "prompt 1: the model's logits at position 1 are not finite (step 0); are its weights damaged?"
+    )
+    (alone,) = generate(tiny_model(), [[2]], Sampling(max_new_tokens=7))
+    assert requests[2].failure is None
+    assert requests[2].trace("").token_ids == alone.token_ids
+    with pytest.raises(RunFailed, match="not finite"):
+        generate(model, [[1], [31]], Sampling(max_new_tokens=7))
+
+
+def test_gaps_are_filled_and_the_given_text_stays() -> None:
+    row = [1, 2, MASK, 4, MASK, MASK, 7, 8, 9, 10, 11, 12, MASK, 14]
+    (trace,) = generate(tiny_model(), [row], Sampling(max_new_tokens=3))
+    assert trace.positions == (2, 4, 5, 12, 14, 15, 16)
+    assert all(given in (MASK, filled) for given, filled in zip(row, trace.row, strict=False))
+    assert MASK not in trace.row
+    assert len(trace.row) == len(row) + 3
+    (only,) = generate(tiny_model(), [row], Sampling(max_new_tokens=0))
+    assert len(only.row) == len(row)
+    assert only.token_ids == trace.token_ids[:4]
+
+
+def test_without_gaps_and_new_tokens_there_is_nothing_to_write() -> None:
+    with pytest.raises(ConfigError, match="max_new_tokens is 0 and it has no gaps"):
+        generate(tiny_model(), [[1, 2]], Sampling(max_new_tokens=0))
+    with pytest.raises(ConfigError, match="gaps are filled on the attention grid"):
+        generate(tiny_model(), [[1, MASK]], Sampling(max_new_tokens=3, grid="prompt"))

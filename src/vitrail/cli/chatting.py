@@ -1,7 +1,7 @@
 """A conversation at the terminal: turns, commands that begin with `/`, answers shown while they are denoised.
 
-The model has no roles: it reads the turns below one another with blank lines between, as the server's chat
-does, and continues. On a terminal the answer's open block is shown with its gaps; to a pipe goes finished
+The model reads the turns as the server's chat gives them to it: by its chat template, or without one below one
+another with blank lines between. On a terminal the answer's open block is shown with its gaps; to a pipe goes finished
 text only.
 """
 
@@ -21,9 +21,7 @@ from vitrail.api import Generation, LoadedModel
 from vitrail.artifacts import write_json
 from vitrail.errors import ConfigError, PromptTooLong, VitrailError, nearest
 from vitrail.explain import Index
-from vitrail.generate import Commit, Sampling, stop_ids
-from vitrail.serve.templates import plain_template
-from vitrail.serve.writing import Beginning
+from vitrail.generate import Beginning, Commit, Sampling, stop_ids
 from vitrail.settings import MAX_SEED
 from vitrail.steer import Steer, format_steers, parse_steers
 
@@ -85,8 +83,8 @@ class Conversation:
         """Forget what was said."""
         self.turns, self.last, self._num_read = [], None, 0
 
-    def prompt(self) -> tuple[str, int]:
-        """The text to continue, and how many turns fell out of the context since the last one.
+    def prompt(self) -> tuple[list[int], int]:
+        """The ids to continue, and how many turns fell out of the context since the last one.
 
         Returns:
             the last turns that fit beside an answer, and the number of those newly left out.
@@ -96,17 +94,18 @@ class Conversation:
         """
         first = self._num_read
         while True:
-            text = plain_template([turn["text"] for turn in self.turns[first:]])
-            num_tokens = len(self.model.prompt_ids(text))
+            messages = [{"role": turn["role"], "content": turn["text"]} for turn in self.turns[first:]]
+            ids = self.model.tokenizer.chat_ids(messages)
+            num_tokens = len(ids)
             if num_tokens <= self._room:
                 break
             if first == len(self.turns) - 1:
                 raise PromptTooLong(f"that is {num_tokens} tokens, and the context has room for {self._room}; say less")
             first += 1
         dropped, self._num_read = first - self._num_read, first
-        return text, dropped
+        return ids, dropped
 
-    def answer(self, prompt: str, on_commit: Callable[[Commit], None]) -> Generation:
+    def answer(self, prompt: list[int], on_commit: Callable[[Commit], None]) -> Generation:
         """Write the next answer.
 
         Args:
@@ -217,7 +216,7 @@ class Terminal:
             raise
         if dropped:
             self._note(f"the context is full: the oldest {dropped} turn{'s' * (dropped > 1)} fell out of it")
-        screen = _Screen(talk, len(talk.model.prompt_ids(prompt)), self._out)
+        screen = _Screen(talk, len(prompt), self._out)
         turn = {"role": "assistant", "seed": talk.sampling.seed, "steer": format_steers(talk.steers)}
         talk.last = None
         try:

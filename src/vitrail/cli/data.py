@@ -8,6 +8,7 @@ from vitrail.cli.output import Json, Overrides, Whole, described, emit, parse_ov
 from vitrail.corpus import CorpusSettings
 from vitrail.corpus import import_corpus as import_documents
 from vitrail.errors import ConfigError
+from vitrail.model import describe_checkpoint, is_bare_checkpoint
 from vitrail.packed import PackSettings, pack_corpus
 from vitrail.text import Tokenizer, train_tokenizer
 
@@ -75,14 +76,18 @@ def tokenizer_from(choice: str, annotated: Path) -> Tokenizer:
 
 
 def info(directory: Path, *, json: Json = False) -> None:
-    """Describe an artifact and print its lineage to the raw text.
+    """Describe an artifact and print its lineage to the raw text, or a released checkpoint.
 
     Example: `vitrail info runs/demo/model`
 
     Args:
-        directory: any artifact.
+        directory: any artifact, or a checkpoint.
         json: print one JSON object.
     """
+    if is_bare_checkpoint(directory):
+        found = describe_checkpoint(directory)
+        emit(found, json, "\n".join([str(directory), *(f"  {key}: {value}" for key, value in found.items())]))
+        return
     manifest = read_manifest(directory)
     fault = damage(directory, manifest)
     rows = lineage(directory)

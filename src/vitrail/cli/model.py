@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from vitrail.api import LoadedModel, load
+from vitrail.api import load
 from vitrail.cli.output import (
     Count,
     Device,
@@ -27,7 +27,7 @@ from vitrail.cli.output import (
     working,
 )
 from vitrail.errors import ConfigError
-from vitrail.generate import Commit, Trace
+from vitrail.generate import Trace
 from vitrail.metrics import measure_model
 from vitrail.packed import PackedCorpus
 from vitrail.train import OnProgress, Progress, TrainSettings, train_model
@@ -65,62 +65,6 @@ def train(
     emit({"id": manifest.id, "counts": manifest.counts}, json, described(out, manifest.counts))
 
 
-def generate(
-    model: Path,
-    prompt: str,
-    *,
-    steer: Steering = "",
-    max_new_tokens: Whole = 64,
-    temperature: float = 0.0,
-    top_p: float = 1.0,
-    tokens_per_step: Whole = 1,
-    repetition_penalty: float = 1.0,
-    seed: SeedFlag = 0,
-    save: Path | None = None,
-    device: Device = "auto",
-    dtype: Dtype = "float32",
-    json: Json = False,
-) -> None:
-    """Continue a prompt; watch the tokens appear in the order in which the model fills them in.
-
-    Example: `vitrail generate runs/demo/model "The economy of France" --steer "exports=+1.0"`
-
-    Args:
-        model: a model directory.
-        prompt: text to continue.
-        steer: concepts to turn up or down.
-        max_new_tokens: tokens to add.
-        temperature: 0 takes the most likely token.
-        top_p: nucleus of the sampling.
-        tokens_per_step: tokens that each denoising step commits.
-        repetition_penalty: above 1, tokens already there become less likely.
-        seed: of the sampling.
-        save: directory for the trace, to explain it later.
-        device: where to run.
-        dtype: of the weights.
-        json: print one JSON object.
-    """
-    loaded = load(model, device=device, dtype=dtype)
-    answer = loaded.generate(
-        prompt,
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_p=top_p,
-        tokens_per_step=tokens_per_step,
-        repetition_penalty=repetition_penalty,
-        seed=seed,
-        steer=steer,
-        on_commit=None if json else CommitPrinter(loaded, progress_console),
-    )
-    result = {"prompt": prompt, "text": answer.text, "token_ids": list(answer.token_ids), "steer": steer}
-    try:
-        if save is not None:
-            answer.trace.save(save)
-            result["trace"] = str(save)
-    finally:
-        emit(result, json, answer.text)  # a trace that finds no place does not cost the answer
-
-
 def explain(
     model: Path,
     prompt: str,
@@ -131,7 +75,7 @@ def explain(
     temperature: float = 0.0,
     seed: SeedFlag = 0,
     device: Device = "auto",
-    dtype: Dtype = "float32",
+    dtype: Dtype = "auto",
     json: Json = False,
 ) -> None:
     """Say why the model answers as it does: inputs, concepts, training passages, certificate.
@@ -150,7 +94,7 @@ def explain(
         dtype: of the weights.
         json: print one JSON object.
     """
-    loaded = load(model, device=device, dtype=dtype)
+    loaded = load(model, device=device, dtype=dtype, needs_text=True)
     if _is_folder(prompt):
         if steer:
             raise ConfigError(f"--steer {steer}: {prompt} is a trace, steered as it was when it was generated")
@@ -214,8 +158,9 @@ def calibrate(
         json: print one JSON object.
     """
     with working("calibrating"):
-        calibration = load(model).calibrate(PackedCorpus.open(packed), layer=layer, target=target, seed=seed)
-        calibration.save(model)
+        loaded = load(model)
+        calibration = loaded.calibrate(PackedCorpus.open(packed), layer=layer, target=target, seed=seed)
+        calibration.save(loaded.directory)
     scales = [scale.scale for scale in calibration.known.values()]
     text = f"{model}/calibration.json: {len(scales)} concepts, layer {calibration.layer}, target {target}"
     emit({"layer": calibration.layer, "target": target, "scales": scales}, json, text)
@@ -231,28 +176,3 @@ def _training_progress() -> Iterator[OnProgress]:
             bar.update(task, completed=progress.step / progress.num_steps, note=progress.line)
 
         yield show
-
-
-class CommitPrinter:
-    """Shows committed tokens on stderr as they come: step, position, text."""
-
-    def __init__(self, loaded: LoadedModel, console: Console) -> None:
-        """Remember what names the tokens.
-
-        Args:
-            loaded: the model.
-            console: where to print.
-        """
-        self._tokenizer, self._console = loaded.tokenizer, console
-
-    def __call__(self, commit: Commit) -> None:
-        """Print one commit.
-
-        Args:
-            commit: what was filled in by one step.
-        """
-        words = ", ".join(
-            f"{position}:{self._tokenizer.token_text(token)!r}"
-            for position, token in zip(commit.positions, commit.tokens, strict=True)
-        )
-        self._console.print(f"step {commit.step:>4}  {words}", markup=False, style="dim")

@@ -17,7 +17,7 @@ from vitrail.settings import MAX_SEED
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="print one JSON object on stdout")]
 Device = Annotated[str, Parameter(help="auto, cpu, cuda or mps")]
-Dtype = Annotated[str, Parameter(help="float32, bfloat16 or float64")]
+Dtype = Annotated[str, Parameter(help="auto (as stored), int8, float32, bfloat16, float16 or float64")]
 Overrides = Annotated[str, Parameter(allow_leading_hyphen=True, show=False, help="any setting: --group.field value")]
 
 

@@ -33,7 +33,7 @@ def serve(
     report: Path | None = None,
     max_batch: Count = 16,
     device: Device = "auto",
-    dtype: Dtype = "float32",
+    dtype: Dtype = "auto",
     json: Json = False,
 ) -> None:
     """Serve a model: a page to explore it, and OpenAI's API with explanations and steering.
@@ -59,7 +59,7 @@ def serve(
         raise ConfigError(f"{report}: no such file; name a page for --report, or leave it out")
     listener = listen(host, port)
     names = own_names(host, listener)
-    loaded = load(model, device=device, dtype=dtype)
+    loaded = load(model, device=device, dtype=dtype, needs_text=True)
     settings = ServeSettings(max_batch=max_batch, allowed_hosts=names)
     opened = None if index is None else Index.open(index)
     app = create_app(loaded, index=opened, name=name, report=report or _report_beside(model), settings=settings)
@@ -86,12 +86,12 @@ def chat(
     index: Path | None = None,
     steer: Steering = "",
     temperature: float = 0.7,
-    top_p: float = 0.9,
+    top_p: float | None = None,
     repetition_penalty: float = 1.5,
     max_new_tokens: Count = 64,
     seed: SeedFlag = 0,
     device: Device = "auto",
-    dtype: Dtype = "float32",
+    dtype: Dtype = "auto",
 ) -> None:
     """Talk with a model at the terminal; ask it why, and steer it on the way.
 
@@ -104,7 +104,7 @@ def chat(
         index: training-data index of this model, for `/why`.
         steer: concepts to turn up or down from the beginning.
         temperature: 0 takes the most likely token.
-        top_p: nucleus of the sampling.
+        top_p: nucleus of the sampling; 0.9, where the temperature is not 0.
         repetition_penalty: above 1, tokens already there become less likely.
         max_new_tokens: tokens of an answer, at most.
         seed: of the first answer; each later one takes the next.
@@ -114,7 +114,7 @@ def chat(
     values = {
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
-        "top_p": top_p,
+        "top_p": (0.9 if temperature else 1.0) if top_p is None else top_p,
         "repetition_penalty": repetition_penalty,
         "seed": seed,
         "allowed_specials": ("eoc", "eos"),
@@ -122,7 +122,7 @@ def chat(
     if sys.stdin is None or sys.stdout is None:
         raise ConfigError("chat needs standard input and standard output; one of them is closed")
     sampling = Sampling.parse(values, where="chat")
-    loaded = load(model, device=device, dtype=dtype)
+    loaded = load(model, device=device, dtype=dtype, needs_text=True)
     opened = None if index is None else Index.open(index)
     if opened is not None:
         opened.require_model(loaded.model_id)

@@ -117,12 +117,11 @@ class _Shares:
             none = total.new_zeros(len(total), 0)
             return HeadShare(none.long(), none, none, none, total, total_common)
         kept = head.features(self.hidden, min(head.selection.summed or NUM_LISTED, head.num_concepts))
-        rows = _exact(head.rows(kept.ids))
         return HeadShare(
             ids=kept.ids,
             weights=torch.sigmoid(_exact(kept.logits)),
-            alignment=torch.einsum("qkd,qd->qk", rows, self.targets),
-            common=rows @ self.mean,
+            alignment=head.dots_for(self.targets, kept.ids),
+            common=head.dots_for(self.mean.expand_as(self.targets), kept.ids),
             total=total,
             total_common=total_common,
         )

@@ -101,13 +101,13 @@ class Inputs(Part):
     """Integrated Gradients from the `[MASK]` embedding (§6.1.1).
 
     Attributes:
-        baseline: what an absent token is.
+        baseline: what an absent token is; an `ar` model never saw the mask in training (`untrained_mask`).
         steps: nodes of the integral.
         chunks: for each generated chunk.
         tokens: for each generated token; empty where only chunks were asked for.
     """
 
-    baseline: Literal["mask"]
+    baseline: Literal["mask", "untrained_mask"]
     steps: int
     chunks: list[InputsOfChunk]
     tokens: list[InputsOfToken]

@@ -6,7 +6,7 @@ the training passages (`sources`).
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -85,7 +85,7 @@ def explain(
 
     Raises:
         ArtifactError: the index belongs to another model.
-        ConfigError: the trace holds no generated token, or ids that the model does not have.
+        ConfigError: the trace holds no generated token, gaps that were filled in, or ids that the model does not have.
 
     Cost: for each commit `num_steps` forward passes of its snapshot and as many backward passes for each
     of its tokens.
@@ -101,6 +101,7 @@ def explain(
     decomposition = decompose_tokens(model, hidden, token_ids)
     logits, logprobs, steps = recorded(snapshots)
     spans = chunk_spans(trace.token_ids, len(trace.prompt_ids), model.config)
+    baseline: Literal["mask", "untrained_mask"] = "mask" if model.config.backbone == "cdlm" else "untrained_mask"
     scores = score_inputs(model, snapshots, spans, plan, settings.num_steps, settings.inputs_per_token)
     penalties = torch.zeros_like(logits)
     if plan is not None and plan.logit_penalty is not None:
@@ -115,7 +116,7 @@ def explain(
         prompt_tokens=words.prompt_tokens(),
         tokens=words.generated_tokens(steps, logits, logprobs),
         chunks=words.chunk_spans(spans),
-        inputs=inputs_part(scores, words, spans, settings.num_steps, settings.top_inputs),
+        inputs=inputs_part(scores, words, spans, settings.num_steps, settings.top_inputs, baseline),
         concepts=concepts_part(decomposition, penalties, library, spans, settings.top_concepts),
         sources=_sources(model, tokenizer, trace, spans, index, settings.top_sources),
         certificate=certify(model, hidden, decomposition, logits, settings.num_deletions),
@@ -150,6 +151,8 @@ def chunk_spans(token_ids: Sequence[int], num_prompt: int, config: ModelConfig) 
 def _require_fit(config: ModelConfig, trace: Trace) -> None:
     if not trace.token_ids:
         raise ConfigError("the trace holds no generated token: nothing to explain")
+    if trace.mask_id in trace.prompt_ids:
+        raise ConfigError("the trace fills gaps of its prompt, which is not explained; explain a continuation")
     ids = {*trace.prompt_ids, trace.mask_id, *(token for commit in trace.commits for token in commit.tokens)}
     if not 0 <= min(ids) <= max(ids) < config.vocab_size or trace.mask_id != config.mask_id:
         raise ConfigError(

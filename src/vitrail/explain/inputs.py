@@ -165,7 +165,7 @@ class _Path:
         with torch.no_grad():
             ids = snapshot.ids[None]
             baseline = model.embed(ids.new_full((1, 1), model.config.mask_id))[0]
-            return cls(model, snapshot, baseline, model.embed(ids)[0], injection_for(model, ids, plan))
+            return cls(model, snapshot, baseline, model.embed(ids)[0], injection_for(model, [snapshot], plan))
 
     @property
     def step(self) -> Float[Tensor, "T D"]:
@@ -183,7 +183,7 @@ class _Path:
         if self.injection is not None:
             mask = self.injection.mask.expand(len(points), -1)
             injection = Injection(vector=vectors, mask=mask, layer=self.injection.layer)
-        hidden = self.model.hidden(embeddings=points, injection=injection)[:, self.snapshot.positions]
+        hidden = self.model.hidden(embeddings=points, injection=injection)[:, self.snapshot.reads]
         targets = self.model.transformer.lm_head.weight.detach()[self.snapshot.token_ids]
         return (deployed_states(self.model, hidden) * targets).sum(-1)
 

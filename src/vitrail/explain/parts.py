@@ -123,7 +123,12 @@ class Words:
 
 
 def inputs_part(
-    scores: tuple[InputScores, InputScores | None], words: Words, spans: Sequence[Span], steps: int, top: int
+    scores: tuple[InputScores, InputScores | None],
+    words: Words,
+    spans: Sequence[Span],
+    steps: int,
+    top: int,
+    baseline: Literal["mask", "untrained_mask"],
 ) -> Inputs:
     """The inputs of chunks and tokens.
 
@@ -133,13 +138,14 @@ def inputs_part(
         spans: the chunks.
         steps: nodes of the integral.
         top: inputs listed.
+        baseline: what an absent token is.
 
     Returns:
         that part of the document.
     """
     chunks, tokens = scores
     return Inputs(
-        baseline="mask",
+        baseline=baseline,
         steps=steps,
         chunks=[_inputs_of_chunk(chunks, number, words, top) for number in range(len(spans))],
         tokens=[]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vitrail.generate import Trace
@@ -26,8 +26,9 @@ class Snapshot:
     """One row of the network's input and the tokens that were committed from it.
 
     Attributes:
-        ids: [T] the row: prompt, tokens committed before, `[MASK]` up to the end of the block.
-        positions: [n] where in the row the tokens were committed.
+        ids: [T] the row: prompt, tokens committed before, `[MASK]` up to the end of the block (`ar` rows end there).
+        reads: [n] positions whose states predict the tokens: their own, or under `ar` the one before.
+        is_injected: [T] positions that steering injects at.
         token_ids: [n] what was committed.
         places: [n] which generated tokens these are (0 = first).
         step: number of the denoising step.
@@ -36,7 +37,8 @@ class Snapshot:
     """
 
     ids: Int[Tensor, " T"]
-    positions: Int[Tensor, " n"]
+    reads: Int[Tensor, " n"]
+    is_injected: Bool[Tensor, " T"]
     token_ids: Int[Tensor, " n"]
     places: Int[Tensor, " n"]
     step: int
@@ -54,19 +56,22 @@ def snapshots_of(trace: Trace, device: torch.device) -> list[Snapshot]:
     Returns:
         one snapshot per commit that holds a token of the answer; tokens cut off by a stop are left out.
     """
-    prompt_length, num_tokens = len(trace.prompt_ids), len(trace.token_ids)
+    places_of = {position: place for place, position in enumerate(trace.positions)}
     found = []
     for number, commit in enumerate(trace.commits):
-        kept = [i for i, position in enumerate(commit.positions) if position - prompt_length < num_tokens]
+        kept = [i for i, position in enumerate(commit.positions) if position in places_of]
         if not kept:
             continue
         positions = [commit.positions[i] for i in kept]
+        is_causal, ids = commit.row_length in positions, trace.snapshot(number).to(device)
+        is_continued = torch.arange(len(ids), device=device) >= len(trace.prompt_ids) - 1
         found.append(
             Snapshot(
-                ids=torch.as_tensor(trace.snapshot(number), device=device),
-                positions=torch.tensor(positions, device=device),
+                ids=ids,
+                reads=torch.tensor(positions, device=device) - int(is_causal),
+                is_injected=is_continued if is_causal else ids == trace.mask_id,
                 token_ids=torch.tensor([commit.tokens[i] for i in kept], device=device),
-                places=torch.tensor([position - prompt_length for position in positions], device=device),
+                places=torch.tensor([places_of[position] for position in positions], device=device),
                 step=commit.step,
                 logits=torch.tensor([commit.logits[i] for i in kept], dtype=torch.float64, device=device),
                 logprobs=torch.tensor([commit.logprobs[i] for i in kept], dtype=torch.float64, device=device),
@@ -93,9 +98,9 @@ def target_hidden(model: ConceptLM, snapshots: Sequence[Snapshot], plan: SteerPl
     with torch.no_grad():
         for group in _passes(snapshots):
             ids = torch.stack([snapshot.ids for snapshot in group])
-            states = model.hidden(ids, injection=injection_for(model, ids, plan))
+            states = model.hidden(ids, injection=injection_for(model, group, plan))
             for snapshot, row in zip(group, states, strict=True):
-                hidden[snapshot.places] = row[snapshot.positions]
+                hidden[snapshot.places] = row[snapshot.reads]
     return hidden
 
 
@@ -117,21 +122,22 @@ def recorded(
     return logits[order], logprobs[order], steps[order]
 
 
-def injection_for(model: ConceptLM, ids: Int[Tensor, "B T"], plan: SteerPlan | None) -> Injection | None:
-    """What steering adds to the rows of a batch: the plan's direction at masked positions (§6.2).
+def injection_for(model: ConceptLM, snapshots: Sequence[Snapshot], plan: SteerPlan | None) -> Injection | None:
+    """What steering added to some rows of equal length (§6.2).
 
     Args:
         model: the network.
-        ids: [B T] rows.
-        plan: the steering; None where none is.
+        snapshots: the rows.
+        plan: the steering; None where none was.
 
     Returns:
         the injection, or None where nothing is injected.
     """
     if plan is None or not bool(plan.direction.any()):
         return None
-    vector = plan.direction.to(ids.device, model.transformer.tok_emb.weight.dtype).expand(len(ids), -1)
-    return Injection(vector=vector, mask=ids == model.config.mask_id, layer=plan.layer)
+    weight = model.transformer.tok_emb.weight
+    vector = plan.direction.to(weight.device, weight.dtype).expand(len(snapshots), -1)
+    return Injection(vector, torch.stack([snapshot.is_injected for snapshot in snapshots]), plan.layer)
 
 
 def _passes(snapshots: Sequence[Snapshot]) -> Iterator[list[Snapshot]]:

@@ -1,27 +1,20 @@
-"""Requests that are continued together, each at its own block, with an exact cache of finished blocks (§5.2).
+"""What batches of requests have in common: their interface, their limits, and the injection of a forward.
 
-Blocks lie on the attention grid (absolute positions), so a finished one never changes: one clean forward,
-without injection, puts its keys and values into the cache, and each denoising step then computes the
-current block only. A prompt tail that shares a block with generated positions is denoised with it.
-
-Requests of different length share forwards: shorter prefixes are padded in the cache and attention skips the
-padding. They join and leave between blocks. Every request has its own generator, and all choices are made
-row by row.
-
-Letters: B requests in a forward, T width of the block.
+Every request has its own generator, and all choices are made row by row, so that its tokens do not depend on
+its companions. Letters: B requests in a forward, T width of what is computed of each.
 """
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool
 from torch import Tensor
 
 from vitrail.generate.requests import OnCommit, Request
-from vitrail.generate.step import Step
-from vitrail.model import BlockCache, ConceptLM
+from vitrail.model import ConceptLM, Injection
 
 T = TypeVar("T")
 
@@ -32,135 +25,104 @@ MAX_LOGITS = 2**26
 """Logits in one forward, which bounds its memory at large vocabularies."""
 
 
-class Batch:
-    """Requests in the making: `join` takes more in, `advance` writes the next block of each.
+class Batch(ABC):
+    """Requests in the making: `join` takes more in, `advance` writes the next stretch of each.
 
     Call both under `torch.inference_mode()`.
     """
 
-    def __init__(self, model: ConceptLM, max_requests: int = MAX_REQUESTS) -> None:
+    def __init__(self, model: ConceptLM, max_requests: int, open_positions: int) -> None:
         """Begin without requests.
 
         Args:
-            model: a `cdlm` network.
+            model: the network.
             max_requests: how many are continued at once, at most.
+            open_positions: most positions of one request whose logits a forward computes.
         """
         self.requests: list[Request] = []
-        self._model = model
-        self._cache: BlockCache | None = None
-        self._limit = max(1, min(max_requests, MAX_LOGITS // (model.config.block * model.config.vocab_size)))
+        self.model = model
+        self._limit = max(1, min(max_requests, MAX_LOGITS // (open_positions * model.config.vocab_size)))
 
     @property
     def room(self) -> int:
         """How many requests may still join."""
         return self._limit - len(self.requests)
 
+    @abstractmethod
     def join(self, requests: Sequence[Request]) -> None:
-        """Take requests in; their prompts' whole blocks are run now.
+        """Take requests in; what is known of them is run now.
 
         Args:
             requests: at most `room`.
         """
-        caches = [] if self._cache is None else [self._cache]
-        for group in _grouped(requests, self._start):
-            caches.append(self._prefill(group))
-            self.requests += group
-        if caches:
-            self._cache = BlockCache.join(caches) if len(caches) > 1 else caches[0]
 
+    @abstractmethod
     def advance(self, on_commit: OnCommit | None = None) -> list[Request]:
-        """Write the current block of every request.
+        """Write the next stretch of every request.
 
         Args:
             on_commit: called with each commit as it happens.
 
         Returns:
-            requests that are finished; they have left the batch.
+            requests that are finished or have failed; they have left the batch.
         """
-        if not self.requests or self._cache is None:
-            return []
-        blocks: dict[int, Int[Tensor, " T"]] = {}
-        numbers = range(len(self.requests))
-        for group in _grouped(numbers, lambda number: (self._width(number), self._layer(number))):
-            rows = torch.tensor(group)
-            filled = self._denoise([self.requests[row] for row in group], self._cache.select(rows), on_commit)
-            blocks |= zip(group, filled, strict=True)
-        finished = [request for request in self.requests if _is_finished(request)]
-        self._keep([row for row in numbers if not _is_finished(self.requests[row])], blocks)
-        return finished
-
-    def _keep(self, going: list[int], blocks: dict[int, Int[Tensor, " T"]]) -> None:
-        """Keep some rows, and put their finished block into the cache."""
-        self.requests = [self.requests[row] for row in going]
-        if not going or self._cache is None:
-            self._cache = None
-            return
-        self._cache = self._cache.select(torch.tensor(going))
-        self._model.extend_cache(torch.stack([blocks[row] for row in going]), self._cache)
-
-    def _prefill(self, requests: Sequence[Request]) -> BlockCache:
-        """Cache of the whole blocks of prompts that have equally many."""
-        cache, start = BlockCache(len(requests)), self._start(requests[0])
-        if start:
-            ids = [request.ids[:start] for request in requests]
-            self._model.extend_cache(torch.tensor(ids, device=self._device), cache)
-        return cache
-
-    def _denoise(
-        self, requests: Sequence[Request], cache: BlockCache, on_commit: OnCommit | None
-    ) -> Int[Tensor, "B T"]:
-        """Fill the masked positions of the current block of each request; gives the finished blocks."""
-        mask_id, device = self._model.config.mask_id, self._device
-        starts = torch.tensor([self._start(request) for request in requests], device=device)
-        tails = [request.ids[self._start(request) :] for request in requests]
-        width = self._width_at(int(starts.max()))
-        ids = torch.tensor([tail + [mask_id] * (width - len(tail)) for tail in tails], device=device)
-        pos = starts[:, None] + torch.arange(width, device=device)
-        stepping, rows, step = list(requests), torch.arange(len(requests), device=device), Step(self._model, requests)
-        while True:
-            # Read anew at each step: a stop id, or whoever asked, may end a request early.
-            stops = torch.tensor([request.stop for request in stepping], device=device)
-            is_open = (ids[rows] == mask_id) & (pos[rows] < stops[:, None])
-            going = is_open.any(1)
-            if not going.any():
-                break
-            if not going.all():
-                # Requests that are done leave, so that the rest do not pay for them.
-                rows, is_open, cache = rows[going], is_open[going], cache.select(going.nonzero()[:, 0])
-                stepping = [request for request, goes in zip(stepping, going.tolist(), strict=True) if goes]
-                step = Step(self._model, stepping)
-            ids[rows] = step(ids[rows], is_open, cache, on_commit)
-        for request, tail, row in zip(requests, tails, ids.tolist(), strict=True):
-            request.ids += row[len(tail) :]
-        return ids
-
-    @property
-    def _device(self) -> torch.device:
-        return self._model.transformer.lm_head.weight.device
-
-    def _start(self, request: Request) -> int:
-        return request.block_start(self._model.config.block)
-
-    def _width_at(self, start: int) -> int:
-        return min(self._model.config.block, self._model.config.max_length - start)
-
-    def _width(self, number: int) -> int:
-        return self._width_at(self._start(self.requests[number]))
-
-    def _layer(self, number: int) -> int:
-        """Where a request is steered; one that is not goes with any, as an injection of zeros."""
-        plan = self.requests[number].plan
-        if plan is not None:
-            return plan.layer
-        return min((request.plan.layer for request in self.requests if request.plan is not None), default=0)
 
 
-def _is_finished(request: Request) -> bool:
-    return request.stop <= len(request.ids)
+def device_of(model: ConceptLM) -> torch.device:
+    """Where a network is.
+
+    Args:
+        model: the network.
+
+    Returns:
+        its device.
+    """
+    return model.transformer.lm_head.weight.device
 
 
-def _grouped(items: Iterable[T], key: Callable[[T], Any]) -> list[list[T]]:
-    """Items with equal keys together, in the order in which the keys first appear."""
+def injection_of(model: ConceptLM, requests: Sequence[Request], mask: Bool[Tensor, "B T"]) -> Injection | None:
+    """What steering adds in one forward.
+
+    Args:
+        model: the network.
+        requests: whose plans inject at one layer; one without a plan gets zeros.
+        mask: [B T] positions that receive it.
+
+    Returns:
+        the injection, or None where no request is steered.
+    """
+    plans = [request.plan for request in requests]
+    layers = {plan.layer for plan in plans if plan is not None}
+    if not layers:
+        return None
+    (layer,) = layers
+    none = torch.zeros_like(model.transformer.lm_head.weight[0])
+    vectors = [none if plan is None else plan.direction.to(none) for plan in plans]
+    return Injection(torch.stack(vectors), mask, layer)
+
+
+def plan_layer(request: Request) -> int:
+    """Where a request is steered.
+
+    Args:
+        request: any.
+
+    Returns:
+        the layer of its plan; 0 without one.
+    """
+    return 0 if request.plan is None else request.plan.layer
+
+
+def grouped(items: Iterable[T], key: Callable[[T], Any]) -> list[list[T]]:
+    """Items with equal keys together, in the order in which the keys first appear.
+
+    Args:
+        items: any.
+        key: hashable.
+
+    Returns:
+        the groups.
+    """
     groups: dict[Any, list[T]] = defaultdict(list)
     for item in items:
         groups[key(item)].append(item)

@@ -68,6 +68,19 @@ class Beginning:
                 self.is_stopped = True
         return Gain("".join(texts), tuple(gained))
 
+    def stops_at(self, positions: Sequence[int], tokens: Sequence[int]) -> int | None:
+        """`add`, for what only needs to know where the text is over.
+
+        Args:
+            positions: absolute positions.
+            tokens: their ids.
+
+        Returns:
+            `end` where a stop string or an end mark ended the text.
+        """
+        self.add(positions, tokens)
+        return self.end if self.is_stopped else None
+
     def close(self) -> str:
         """The rest of the text, once no token will follow.
 

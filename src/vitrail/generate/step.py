@@ -1,65 +1,79 @@
-"""One denoising step of requests that share a forward: forward, scores, order, draw, record.
+"""One step of requests that share a forward: from states to scores, order, draw, record.
 
-Letters: B requests in a forward, T width of the block, V vocabulary, n open positions (masked, still to be
-filled) of all of them, m positions that this step commits.
+Letters: B requests in a forward, V vocabulary, n open positions (still to be filled) of all of them, m positions
+that this step commits, g open positions of requests with guidance.
 """
 
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from vitrail.generate.requests import OnCommit, Picked, Request
 from vitrail.generate.sampling import banned_ids, draw_tokens, log_confidence, penalise_repetition
-from vitrail.model import BlockCache, ConceptLM, Injection
+from vitrail.generate.trace import Ranked
+from vitrail.model import ConceptHead, ConceptLM
 from vitrail.steer import deployed_logits
+
+CONFIDENCE_DIGITS = 4
+"""Positions that only rounding errors tell apart (those of a block without any text before it are exactly tied) fill
+from the left, whatever the batch. The grid of the release has no such rule."""
 
 
 class Step:
-    """One denoising step of some requests; holds what does not change between steps."""
+    """One step of some requests; holds what does not change between steps."""
 
     def __init__(self, model: ConceptLM, requests: Sequence[Request]) -> None:
-        """Gather the settings of requests that may share a forward: one injection layer, one width of the block.
+        """Gather the settings of requests that share a forward.
 
         Args:
             model: the network.
-            requests: each at its own block.
+            requests: any.
         """
         self.model, self.requests = model, requests
         samplings = [request.sampling for request in requests]
         self.temperature = self._column([sampling.temperature for sampling in samplings])
         self.top_p = self._column([sampling.top_p for sampling in samplings])
+        self.top_k = self._column([sampling.top_k or model.config.vocab_size for sampling in samplings]).long()
         self.penalty = self._column([sampling.repetition_penalty for sampling in samplings])
-        self.tokens_per_step = self._column([sampling.tokens_per_step for sampling in samplings]).long()
+        self.guidance = self._column([sampling.guidance for sampling in samplings])
         self.is_repeating = any(sampling.repetition_penalty != 1 for sampling in samplings)
+        self.policies = [sampling.policy for sampling in samplings]
         self.bias = self._bias()
-        self.vectors = self._vectors()
 
     def __call__(
-        self, ids: Int[Tensor, "B T"], is_open: Bool[Tensor, "B T"], cache: BlockCache, on_commit: OnCommit | None
-    ) -> Int[Tensor, "B T"]:
-        """Commit once more for each request.
+        self,
+        states: Float[Tensor, "n D"],
+        rows: Int[Tensor, " n"],
+        places: Int[Tensor, " n"],
+        row_lengths: Sequence[int],
+        on_commit: OnCommit | None = None,
+        unguided: Float[Tensor, "g D"] | None = None,
+    ) -> None:
+        """Commit once more for each request that has open positions.
 
         Args:
-            ids: [B T] the current blocks.
-            is_open: [B T] positions still to be filled; at least one in each row.
-            cache: finished blocks before these.
+            states: [n D] final states that predict the open positions, request by request, left to right.
+            rows: [n] which request each belongs to.
+            places: [n] absolute position of each.
+            row_lengths: [B] length of each request's row in this forward.
             on_commit: called with each commit.
-
-        Returns:
-            [B T] the blocks after it.
+            unguided: [g D] states of the same positions from a masked prompt, of requests with guidance.
         """
-        hidden = self.model.hidden(ids, injection=self._injection(ids), cache=cache)
-        logits = deployed_logits(self.model, hidden[is_open])
-        row_of, _ = is_open.nonzero(as_tuple=True)
-        scores = self._adjust(logits, row_of, ids)
-        rows, cols, picked = self._choose(scores, is_open)
-        tokens = self._draw(scores[picked], rows)
-        self._record(rows, cols, tokens, logits[picked], ids.shape[1], on_commit)
-        ids = ids.clone()
-        ids[rows, cols] = tokens
-        return ids
+        logits = deployed_logits(self.model, states)
+        scores = logits if unguided is None else self._guided(logits, deployed_logits(self.model, unguided), rows)
+        # A sum is finite only where all logits are; it needs no second table of them.
+        is_finite = torch.isfinite(scores.sum(-1))
+        if not is_finite.all():
+            self._fail(rows[~is_finite], places[~is_finite])
+            failed = torch.tensor([request.failure is not None for request in self.requests], device=rows.device)
+            kept = ~failed[rows]
+            states, logits, scores, rows, places = (part[kept] for part in (states, logits, scores, rows, places))
+        scores = self._adjust(scores, rows)
+        picked = self._choose(scores, rows)
+        tokens = self._draw(scores[picked], rows[picked])
+        self._record(states[picked], logits[picked], rows[picked], places[picked], tokens, row_lengths, on_commit)
 
     def _column(self, values: Sequence[float | int]) -> Tensor:
         return torch.tensor(values, device=self.model.transformer.lm_head.weight.device, dtype=torch.float64)
@@ -77,47 +91,42 @@ class Step:
         shared = all(torch.equal(rows[0], row) for row in rows)
         return rows[0][None] if shared else torch.stack(rows)
 
-    def _vectors(self) -> Float[Tensor, "B D"] | None:
-        weight = self.model.transformer.lm_head.weight
-        plans = [request.plan for request in self.requests]
-        if all(plan is None for plan in plans):
-            return None
-        none = torch.zeros_like(weight[0])
-        return torch.stack([none if plan is None else plan.direction.to(none) for plan in plans])
-
-    def _injection(self, ids: Int[Tensor, "B T"]) -> Injection | None:
-        layers = {request.plan.layer for request in self.requests if request.plan is not None}
-        if self.vectors is None:
-            return None
-        (layer,) = layers
-        return Injection(self.vectors, ids == self.model.config.mask_id, layer)
-
-    def _adjust(
-        self, logits: Float[Tensor, "n V"], row_of: Int[Tensor, " n"], ids: Int[Tensor, "B T"]
+    def _guided(
+        self, logits: Float[Tensor, "n V"], unguided: Float[Tensor, "g V"], rows: Int[Tensor, " n"]
     ) -> Float[Tensor, "n V"]:
-        scores = logits + (self.bias if self.bias.shape[0] == 1 else self.bias[row_of])
+        weight = self.guidance[rows]
+        is_guided = weight > 0
+        scale = (1 + weight[is_guided])[:, None].to(logits.dtype)
+        return logits.index_put((is_guided,), unguided + scale * (logits[is_guided] - unguided))
+
+    def _fail(self, rows: Int[Tensor, " w"], places: Int[Tensor, " w"]) -> None:
+        for row, place in zip(reversed(rows.tolist()), reversed(places.tolist()), strict=True):
+            step = len(self.requests[row].commits)
+            self.requests[row].fail(
+                f"the model's logits at position {place} are not finite (step {step}); are its weights damaged?"
+            )
+
+    def _adjust(self, scores: Float[Tensor, "n V"], rows: Int[Tensor, " n"]) -> Float[Tensor, "n V"]:
+        scores = scores + (self.bias if self.bias.shape[0] == 1 else self.bias[rows])
         if not self.is_repeating:
             return scores
-        is_seen = torch.zeros(len(self.requests), logits.shape[1], dtype=torch.bool, device=ids.device)
-        is_seen.scatter_(1, ids, True)
-        for row, request in enumerate(self.requests):
-            is_seen[row, request.ids] = True
-        return penalise_repetition(scores, is_seen[row_of], self.penalty[row_of][:, None].to(scores.dtype))
+        is_seen = torch.zeros(len(self.requests), scores.shape[1], dtype=torch.bool, device=scores.device)
+        for number, request in enumerate(self.requests):
+            is_seen[number, request.row] = True
+        return penalise_repetition(scores, is_seen[rows], self.penalty[rows][:, None].to(scores.dtype))
 
-    def _choose(
-        self, scores: Float[Tensor, "n V"], is_open: Bool[Tensor, "B T"]
-    ) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"], Int[Tensor, " m"]]:
-        """Rows, columns and places in `scores` of the most confident positions, best first within a row."""
-        confidence = scores.new_full(is_open.shape, -torch.inf)
-        confidence[is_open] = log_confidence(scores)
-        place = torch.zeros_like(is_open, dtype=torch.long)
-        place[is_open] = torch.arange(scores.shape[0], device=scores.device)
-        order = confidence.argsort(dim=1, descending=True, stable=True)
-        count = torch.minimum(self.tokens_per_step, is_open.sum(1))
-        is_taken = torch.arange(is_open.shape[1], device=count.device) < count[:, None]
-        rows = is_taken.nonzero()[:, 0]
-        cols = order[is_taken]
-        return rows, cols, place[rows, cols]
+    def _choose(self, scores: Float[Tensor, "n V"], rows: Int[Tensor, " n"]) -> Int[Tensor, " m"]:
+        """Numbers of the open positions that are filled in now, in the order of commitment within a request."""
+        confidence, picked, start = log_confidence(scores).tolist(), list[int](), 0
+        counts = torch.bincount(rows, minlength=len(self.requests)).tolist()
+        for request, policy, count in zip(self.requests, self.policies, counts, strict=True):
+            if count:
+                values = confidence[start : start + count]
+                if request.sampling.grid == "attention":
+                    values = [round(value, CONFIDENCE_DIGITS) for value in values]
+                picked += [start + place for place in policy(values, request.moment)]
+            start += count
+        return torch.tensor(picked, dtype=torch.long, device=rows.device)
 
     def _draw(self, scores: Float[Tensor, "m V"], rows: Int[Tensor, " m"]) -> Int[Tensor, " m"]:
         counts = torch.bincount(rows, minlength=len(self.requests)).tolist()
@@ -125,44 +134,65 @@ class Step:
             request.uniform(count) if request.sampling.temperature > 0 else torch.zeros(count, dtype=torch.float64)
             for request, count in zip(self.requests, counts, strict=True)
         ]
-        temperature, top_p = self.temperature[rows], self.top_p[rows]
-        return draw_tokens(scores, temperature, top_p, torch.cat(uniform).to(scores.device))
+        options = self.temperature[rows], self.top_p[rows], self.top_k[rows]
+        return draw_tokens(scores, *options, torch.cat(uniform).to(scores.device))
 
     def _record(
         self,
-        rows: Int[Tensor, " m"],
-        cols: Int[Tensor, " m"],
-        tokens: Int[Tensor, " m"],
+        states: Float[Tensor, "m D"],
         logits: Float[Tensor, "m V"],
-        width: int,
+        rows: Int[Tensor, " m"],
+        places: Int[Tensor, " m"],
+        tokens: Int[Tensor, " m"],
+        row_lengths: Sequence[int],
         on_commit: OnCommit | None,
     ) -> None:
         chosen = logits.gather(1, tokens[:, None])[:, 0]
         norm = logits.logsumexp(-1)
-        columns = [values.tolist() for values in (cols, tokens, chosen, chosen - norm)]
-        others = self._alternatives(logits - norm[:, None], rows)
-        place = 0
-        for request, count in zip(self.requests, torch.bincount(rows).tolist(), strict=True):
-            here = slice(place, place + count)
-            start = request.block_start(self.model.config.block)
-            picked = Picked([start + col for col in columns[0][here]], *(values[here] for values in columns[1:]))
-            commit = request.commit(picked, start + width, others[here])
+        positions, ids, values, logprobs = (part.tolist() for part in (places, tokens, chosen, chosen - norm))
+        wanted = [self.requests[row].sampling for row in rows.tolist()]
+        others = self._alternatives(logits - norm[:, None], [sampling.num_alternatives for sampling in wanted])
+        num_concepts = [sampling.num_concepts for sampling in wanted]
+        known = _most_active(self.model.known_head, states, num_concepts)
+        discovered = _most_active(self.model.unknown_head, states, num_concepts)
+        start = 0
+        counts = torch.bincount(rows, minlength=len(self.requests)).tolist()
+        for request, row_length, count in zip(self.requests, row_lengths, counts, strict=True):
+            here = slice(start, start + count)
+            start += count
+            if not count:
+                continue
+            picked = Picked(
+                positions=positions[here],
+                tokens=ids[here],
+                logits=values[here],
+                logprobs=logprobs[here],
+                alternatives=others[here],
+                known=known[here],
+                discovered=discovered[here],
+            )
+            commit = request.commit(picked, row_length)
             if on_commit is not None:
                 on_commit(commit)
-            place += count
 
-    def _alternatives(
-        self, logprobs: Float[Tensor, "m V"], rows: Int[Tensor, " m"]
-    ) -> list[tuple[tuple[int, float], ...]]:
+    def _alternatives(self, logprobs: Float[Tensor, "m V"], wanted: Sequence[int]) -> tuple[Ranked, ...]:
         """The most likely ids of each place, as many as its request wants."""
-        wanted = [self.requests[row].sampling.num_alternatives for row in rows.tolist()]
         if not any(wanted):
-            return []
-        values, ids = logprobs.topk(min(max(wanted), logprobs.shape[1]))
-        return [
-            tuple(zip(row_ids[:count], row_values[:count], strict=True))
-            for row_ids, row_values, count in zip(ids.tolist(), values.tolist(), wanted, strict=True)
-        ]
+            return ()
+        return _ranked(*logprobs.topk(min(max(wanted), logprobs.shape[1])), wanted)
+
+
+def _most_active(head: ConceptHead, states: Float[Tensor, "m D"], wanted: Sequence[int]) -> tuple[Ranked, ...]:
+    """The most active concepts of each state with their activations, as many as its request wants."""
+    if not any(wanted) or not head.num_concepts:
+        return ()
+    output = head.features(states, min(max(wanted), head.num_concepts))
+    return _ranked(output.logits.sigmoid(), output.ids, wanted)
+
+
+def _ranked(values: Float[Tensor, "m k"], ids: Int[Tensor, "m k"], wanted: Sequence[int]) -> tuple[Ranked, ...]:
+    pairs = zip(ids.tolist(), values.tolist(), wanted, strict=True)
+    return tuple(tuple(zip(row_ids[:count], row_values[:count], strict=True)) for row_ids, row_values, count in pairs)
 
 
 def _score_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -25,6 +25,11 @@ from vitrail.steer import SteerPlan
 
 _JSON, _TENSORS = "trace.json", "trace.safetensors"
 
+Ranked = tuple[tuple[int, float], ...]
+"""Ids with a number each, largest first."""
+
+_TOLD = ("alternatives", "known", "discovered")
+
 
 @dataclass(frozen=True)
 class Commit:
@@ -34,12 +39,14 @@ class Commit:
         step: number of the forward within its request, from 0.
         positions: absolute positions in the row.
         tokens: ids put there.
-        logits: the model's logit of each token in that forward, steering in force, before any penalty.
+        logits: the model's logit of each token in that forward, steering in force, before guidance and any penalty.
         logprobs: its log-probability by the same logits at temperature 1, in nats.
-        row_length: length of the row in that forward: the end of the current block.
+        row_length: length of the row in that forward: `cdlm` the end of the current block, `ar` the position itself.
         request: number of the request in its call of `generate`; not part of the content.
-        alternatives: for each position the most likely ids with their log-probabilities, best first, where
-            the sampling asks for them; not part of the content, and not saved.
+        alternatives: for each position the most likely ids with their log-probabilities, where the sampling
+            asks for them.
+        known: for each position the most active known concepts with their activations, where asked for.
+        discovered: the same of discovered concepts.
     """
 
     step: int
@@ -49,7 +56,9 @@ class Commit:
     logprobs: tuple[float, ...]
     row_length: int
     request: int = field(default=0, compare=False)
-    alternatives: tuple[tuple[tuple[int, float], ...], ...] = field(default=(), compare=False)
+    alternatives: tuple[Ranked, ...] = ()
+    known: tuple[Ranked, ...] = ()
+    discovered: tuple[Ranked, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,8 +66,8 @@ class Trace:
     """One generation.
 
     Attributes:
-        prompt_ids: the prompt.
-        token_ids: generated ids in the order of the text; a stop id is kept as the last one.
+        prompt_ids: the prompt; masked positions are gaps that were filled in.
+        token_ids: generated ids in the order of the text, gaps first; a stop id is kept as the last one.
         commits: in the order in which they happened. Commits behind a stop id are kept, since later
             snapshots hold them, but are not in `token_ids`.
         sampling: how it was sampled.
@@ -81,6 +90,20 @@ class Trace:
         return "" if self.plan is None else self.plan.text
 
     @cached_property
+    def positions(self) -> tuple[int, ...]:
+        """Absolute position of each generated token."""
+        gaps = [pos for pos, token in enumerate(self.prompt_ids) if token == self.mask_id]
+        start = len(self.prompt_ids)
+        return (*gaps, *range(start, start + len(self.token_ids) - len(gaps)))
+
+    @property
+    def row(self) -> tuple[int, ...]:
+        """The whole text: the prompt with its gaps filled, and what follows it."""
+        filled = dict(zip(self.positions, self.token_ids, strict=True))
+        length = max(len(self.prompt_ids), *(pos + 1 for pos in self.positions)) if filled else len(self.prompt_ids)
+        return tuple(filled[pos] if pos in filled else self.prompt_ids[pos] for pos in range(length))
+
+    @cached_property
     def places(self) -> tuple[tuple[int, int], ...]:
         """For each generated token: its commit, and its place within that commit."""
         found = {
@@ -88,7 +111,7 @@ class Trace:
             for number, commit in enumerate(self.commits)
             for place, pos in enumerate(commit.positions)
         }
-        return tuple(found[len(self.prompt_ids) + pos] for pos in range(len(self.token_ids)))
+        return tuple(found[pos] for pos in self.positions)
 
     def snapshot(self, commit_index: int) -> Int[Tensor, " T"]:
         """The row as it was when a commit was chosen.
@@ -100,7 +123,8 @@ class Trace:
             [T] ids: prompt, earlier commits, and the mask up to the end of the current block.
         """
         row = torch.full((self.commits[commit_index].row_length,), self.mask_id)
-        row[: len(self.prompt_ids)] = torch.tensor(self.prompt_ids, dtype=row.dtype)
+        shown = self.prompt_ids[: len(row)]
+        row[: len(shown)] = torch.tensor(shown, dtype=row.dtype)
         for commit in self.commits[:commit_index]:
             row[list(commit.positions)] = torch.tensor(commit.tokens, dtype=row.dtype)
         return row
@@ -169,6 +193,8 @@ class Trace:
             "logits": _flat(commit.logits for commit in self.commits),
             "logprobs": _flat(commit.logprobs for commit in self.commits),
         }
+        for name in _TOLD:
+            tensors |= _stacked(name, [ranked for commit in self.commits for ranked in getattr(commit, name)])
         if self.plan is not None:
             tensors["direction"] = self.plan.direction.cpu().contiguous()
             if self.plan.logit_penalty is not None:
@@ -203,6 +229,7 @@ class _Record(Settings):
 def _rebuild(record: _Record, tensors: dict[str, Tensor]) -> Trace:
     sizes = [len(commit.positions) for commit in record.commits]
     logits, logprobs = (torch.split(tensors[name], sizes) for name in ("logits", "logprobs"))
+    told = {name: _unstacked(name, tensors, sizes) for name in _TOLD}
     commits = tuple(
         Commit(
             step=commit.step,
@@ -211,6 +238,9 @@ def _rebuild(record: _Record, tensors: dict[str, Tensor]) -> Trace:
             logits=tuple(logits[number].tolist()),
             logprobs=tuple(logprobs[number].tolist()),
             row_length=commit.row_length,
+            alternatives=told["alternatives"][number],
+            known=told["known"][number],
+            discovered=told["discovered"][number],
         )
         for number, commit in enumerate(record.commits)
     )
@@ -232,14 +262,36 @@ def _rebuild(record: _Record, tensors: dict[str, Tensor]) -> Trace:
 def _require_whole(trace: Trace) -> None:
     """Raise ValueError where the parts of a record contradict each other."""
     committed: dict[int, int] = {}
+    start = len(trace.prompt_ids)
+    gaps = {pos for pos, token in enumerate(trace.prompt_ids) if token == trace.mask_id}
+    free = gaps | set(range(start, start + trace.sampling.max_new_tokens))
     for commit in trace.commits:
-        if not all(len(trace.prompt_ids) <= pos < commit.row_length for pos in commit.positions):
+        # `ar` writes the token that follows its row.
+        if not all(pos <= commit.row_length for pos in commit.positions) or not free.issuperset(commit.positions):
             raise ValueError(f"commit {commit.step} lies outside its row")
         committed |= zip(commit.positions, commit.tokens, strict=True)
-    places = range(len(trace.prompt_ids), len(trace.prompt_ids) + len(trace.token_ids))
-    if [committed.get(pos) for pos in places] != list(trace.token_ids):
+    if [committed.get(pos) for pos in trace.positions] != list(trace.token_ids):
         raise ValueError("its tokens are not those of its commits")
 
 
 def _flat(parts: Iterable[tuple[float, ...]]) -> Tensor:
     return torch.tensor([value for part in parts for value in part], dtype=torch.float64)
+
+
+def _stacked(name: str, rows: list[Ranked]) -> dict[str, Tensor]:
+    """Ids and numbers of all positions, [positions, ids of each]; nothing where nothing was asked for."""
+    if not rows:
+        return {}
+    pairs = torch.tensor(rows, dtype=torch.float64)
+    return {f"{name}_ids": pairs[..., 0].to(torch.int32), f"{name}_values": pairs[..., 1].contiguous()}
+
+
+def _unstacked(name: str, tensors: dict[str, Tensor], sizes: list[int]) -> list[tuple[Ranked, ...]]:
+    """What `_stacked` put together, by commit."""
+    if f"{name}_ids" not in tensors:
+        return [()] * len(sizes)
+    ids, values = (torch.split(tensors[f"{name}_{part}"], sizes) for part in ("ids", "values"))
+    return [
+        tuple(tuple(zip(*row, strict=True)) for row in zip(some_ids.tolist(), some_values.tolist(), strict=True))
+        for some_ids, some_values in zip(ids, values, strict=True)
+    ]

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from vitrail.metrics.intervals import mean_interval, plain
 from vitrail.metrics.states import MaskedStates, decompose, token_nats
-from vitrail.model import ConceptLM, DecomposedOutput
+from vitrail.model import ConceptHead, ConceptLM, DecomposedOutput
+from vitrail.model.streaming import CLAMP, slabs
 
 Part = Literal["known", "discovered", "residual"]
 Replacement = Literal["resample", "mean", "zero"]
@@ -161,9 +162,11 @@ def permuted_known(model: ConceptLM, hidden: Float[Tensor, "n D"], permuted: Int
     head = model.known_head
     parts = []
     for states in torch.split(hidden, _ROWS_AT_ONCE):
-        summed = head.features(states, head.selection.summed or head.num_concepts)
-        rows = head.rows(permuted[summed.ids]).float()
-        parts.append(torch.einsum("nk,nkd->nd", summed.logits.float().sigmoid(), rows))
+        if head.selection.summed is None:
+            parts.append(_all_permuted(head, states, permuted))
+        else:
+            summed = head.features(states, head.selection.summed)
+            parts.append(head.sum_for(summed.logits.sigmoid(), permuted[summed.ids]).float())
     return torch.cat(parts)
 
 
@@ -173,6 +176,14 @@ def random_rotation(width: int, rng: torch.Generator) -> Float[Tensor, "D D"]:
     rotation, upper = torch.linalg.qr(gaussian)
     signed: Tensor = rotation * torch.diagonal(upper).sign()
     return signed.float()
+
+
+def _all_permuted(head: ConceptHead, states: Float[Tensor, "n D"], permuted: Int[Tensor, " C"]) -> Float[Tensor, "n D"]:
+    total = states.new_zeros(states.shape, dtype=torch.float32)
+    for rows in slabs(head.num_concepts, head.slab):
+        weights = head.logits(states, rows).float().clamp(-CLAMP, CLAMP).sigmoid()
+        total += weights @ head.rows(permuted[rows]).float()
+    return total
 
 
 def _derangement(size: int, rng: torch.Generator) -> Int[Tensor, " C"]:

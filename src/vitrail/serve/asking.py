@@ -221,16 +221,26 @@ def _too_long(service: Service, num_prompt: int, num_new: int) -> Exception:
 
 
 def _sampling(asked: Sampled, num_new: int, seed: int, alternatives: int) -> Sampling:
-    return Sampling(
-        max_new_tokens=num_new,
-        temperature=1.0 if asked.temperature is None else float(asked.temperature),
-        top_p=1.0 if asked.top_p is None else float(asked.top_p),
-        tokens_per_step=asked.tokens_per_step,
-        repetition_penalty=float(asked.repetition_penalty),
-        seed=seed,
-        allowed_specials=("eoc", "eos"),
-        num_alternatives=alternatives,
-    )
+    wanted = {name: value for name in _PASSED_ON if (value := getattr(asked, name)) is not None}
+    values = {
+        "temperature": 1.0,
+        **wanted,
+        "max_new_tokens": num_new,
+        "seed": seed,
+        "allowed_specials": ("eoc", "eos"),
+        "num_alternatives": alternatives,
+    }
+    try:
+        return Sampling.parse(values, where="request")
+    except VitrailError as error:
+        param = next((name for name in _PASSED_ON if name in str(error)), None)
+        raise refused(str(error), param) from error
+
+
+_PASSED_ON = (
+    *("top_p", "top_k", "tokens_per_step", "steps_per_block", "threshold", "factor"),
+    *("order", "guidance", "repetition_penalty", "temperature"),
+)
 
 
 def _steers(service: Service, asked: Sampled) -> tuple[Steer, ...]:

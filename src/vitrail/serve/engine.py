@@ -20,8 +20,7 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from vitrail.api import LoadedModel
-from vitrail.generate import Batch, Commit, Request, Sampling, Trace, require_cdlm, stop_ids
-from vitrail.serve.writing import Beginning
+from vitrail.generate import Batch, Beginning, Commit, Request, Sampling, Trace, batch_for, stop_ids
 from vitrail.steer import Steer, SteerPlan
 
 R = TypeVar("R")
@@ -149,11 +148,14 @@ class Ticket:
         self.tell(Progress(gain.text, gain.tokens, commit))
 
     def finish(self, model_id: str) -> None:
-        """Give the end.
+        """Give the end, or why there is none.
 
         Args:
             model_id: of the model that wrote it.
         """
+        if self.request.failure is not None:
+            self.tell(self.request.failure)
+            return
         rest = self._beginning.close()
         reason: Reason = "stop" if self._beginning.is_stopped else "length"
         self.tell(Finished(rest, self.request.trace(model_id), reason))
@@ -203,15 +205,13 @@ class Engine:
         """Prepare; `start` begins.
 
         Args:
-            model: a `cdlm` model.
+            model: any.
             max_batch: answers written at once.
             max_waiting: requests that may wait, for each of answers and other computing.
 
         Raises:
-            ConfigError: a model that cannot generate.
             ArtifactError: a model without a manifest.
         """
-        require_cdlm(model.network)
         self.tokens_written = 0
         self._model, self._max_batch, self._max_waiting = model, max_batch, max_waiting
         self._model_id = model.model_id
@@ -267,7 +267,7 @@ class Engine:
             VitrailError: a prompt that does not fit, an unknown concept.
         """
         plan, config = await self._plan(job.steers), self._model.network.config
-        request = Request(next(self._numbers), config, job.prompt_ids, job.sampling, plan)
+        request = self._model.request(next(self._numbers), job.prompt_ids, job.sampling, plan)
         end_ids = stop_ids(config, job.sampling)
         beginning = Beginning(self._model.tokenizer, len(job.prompt_ids), job.stop, end_ids)
         ticket = Ticket(request, beginning, asyncio.get_running_loop())
@@ -305,7 +305,7 @@ class Engine:
         return await self._planning.run(partial(self._model.plan, steers))
 
     def _work(self) -> None:
-        batch = Batch(self._model.network, self._max_batch)
+        batch = batch_for(self._model.network, self._max_batch)
         with torch.inference_mode():
             while (joining := self._next(batch)) is not None:
                 try:
@@ -314,7 +314,7 @@ class Engine:
                 except Exception as error:  # whatever it was, the next requests must not suffer from it
                     _log.exception("generation failed")
                     self._fail(error)
-                    batch = Batch(self._model.network, self._max_batch)
+                    batch = batch_for(self._model.network, self._max_batch)
 
     def _next(self, batch: Batch) -> list[Request] | None:
         """Requests that may join now; None when the engine closes. Waits while there is nothing to do."""

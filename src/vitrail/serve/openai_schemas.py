@@ -115,8 +115,20 @@ class Sampled(Ignored):
     """Options of the stream."""
     steer: SteerRequest | None = None
     """Concepts to turn up, down or off: `"NAME=+1.0; OTHER=off"`, or a list."""
+    top_k: Annotated[int, Field(ge=1, le=2**31)] | None = None
+    """Draw among so many of the most likely tokens."""
     tokens_per_step: Annotated[int, Field(ge=1, le=1024)] = 1
     """Tokens that each denoising step commits."""
+    steps_per_block: Annotated[int, Field(ge=1, le=2**31)] | None = None
+    """Denoising steps a block, its tokens spread evenly over them."""
+    threshold: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Commit every token at least this probable, and the surest always."""
+    factor: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Commit the n surest tokens, for the largest n with n + 1 times the n-th doubt below it."""
+    order: Literal["confidence", "left_to_right"] = "confidence"
+    """Fill in the surest positions first, or the leftmost."""
+    guidance: Annotated[float, Field(ge=0, le=100)] = 0.0
+    """How far to lean on the prompt: w of classifier-free guidance."""
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] = 1.0
     """Above 1, tokens already there become less likely."""
     commits: bool = False

@@ -85,6 +85,7 @@ def _sums(
         batch.label_chunk,
         batch.label_concept,
         how=how,
+        slab_size=config.slab,
     )
     targets, k, u = batch.tokens[at], known[at], discovered[at]
     rows = model.transformer.lm_head.weight[targets].to(k.dtype)

@@ -15,9 +15,11 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from vitrail.metrics.concept_loss import Aggregation, chunk_concept_loss
 from vitrail.model import ConceptLM, Injection
+from vitrail.model.streaming import slabs
 from vitrail.packed import PackedBatch
 from vitrail.settings import Settings
 from vitrail.train.losses import Weight, independence_sum, language_sum, reconstruction_sum, token_concept_sum
@@ -263,8 +265,7 @@ def forward(
     found = model.known_head.features(read, plan.top_k_known)
     known = found.features
     if not settings.lm_grad_to_activations:
-        kept = torch.sigmoid(found.logits.detach().clamp(-15, 15)).to(hidden.dtype)
-        known = (kept[..., None] * model.known_head.rows(found.ids)).sum(-2)
+        known = model.known_head.sum_for(found.logits.detach().sigmoid(), found.ids)
     discovered = model.unknown_head.features(hidden.detach(), plan.top_k_discovered).features
     at = draws.masked
     labels = label_embedding(model, batch)[at] if plan.known_forcing or plan.discovered_forcing else known[at]
@@ -314,6 +315,7 @@ def terms(
             batch.label_chunk,
             batch.label_concept,
             how=settings.aggregation,
+            slab_size=model.config.slab,
         )
     if wanted["token_concept"]:
         found["token_concept"] = _token_concepts(model, batch, states.hidden)
@@ -346,16 +348,23 @@ def _token_concepts(model: ConceptLM, batch: PackedBatch, hidden: Tensor) -> Ten
     positions, row = torch.unique(batch.span_pos, return_inverse=True)
     states = hidden.flatten(0, 1)[positions][None]
     head = model.known_head
-    total = hidden.new_zeros(())
-    for start in range(0, head.num_concepts, _SPAN_SLAB):
-        slab = slice(start, min(start + _SPAN_SLAB, head.num_concepts))
+
+    def of_slab(states: Tensor, slab: slice) -> Tensor:
         inside = (batch.span_concept >= slab.start) & (batch.span_concept < slab.stop)
-        total = total + token_concept_sum(
+        return token_concept_sum(
             head.logits(states, slab)[0],
             row[inside],
             batch.span_concept[inside] - slab.start,
             slab.stop - slab.start,
         )
+
+    total = hidden.new_zeros(())
+    for slab in slabs(head.num_concepts, model.config.slab):
+        if head.num_concepts > model.config.slab:
+            # As in the chunk loss: the backward makes each slab's logits again, none waits for it.
+            total = total + checkpoint(of_slab, states, slab, use_reentrant=False)
+        else:
+            total = total + of_slab(states, slab)
     return total
 
 
@@ -367,5 +376,3 @@ def _independence(states: Forward, present: Tensor, settings: LossSettings) -> T
     residual = (states.hidden - states.known).detach() - states.discovered
     return 0.5 * (discovered + independence_sum(residual, known, present, form))
 
-
-_SPAN_SLAB = 4096

@@ -23,16 +23,19 @@ class _Size:
     min_tokens: float
     tokens_per_s: float
     rate: float
+    head_rate: float
+    decay_share: float
 
 
 _SIZES = (
-    _Size(64, 2, 2, 0.0, 30_000.0, 1.0),
-    _Size(128, 6, 4, 1e6, 8_000.0, 1.0),
-    _Size(192, 8, 6, 8e6, 4_000.0, 0.4),
-    _Size(256, 8, 8, 16e6, 2_800.0, 0.4),
-    _Size(384, 10, 6, 40e6, 1_200.0, 0.4),
+    _Size(64, 2, 2, 0.0, 30_000.0, 1.0, 1.0, 0.3),
+    _Size(128, 6, 4, 1e6, 8_000.0, 1.0, 1.0, 0.3),
+    _Size(192, 8, 6, 8e6, 4_000.0, 0.4, 0.4, 0.9),
+    _Size(256, 8, 8, 16e6, 2_800.0, 0.4, 0.4, 0.9),
+    _Size(384, 10, 6, 40e6, 1_200.0, 0.4, 0.4, 0.9),
 )
-"""`rate` multiplies the default's peak rates, which suit about a million tokens (`docs/lab.md`)."""
+"""`rate` multiplies the default's peak rates, which suit about a million tokens, `head_rate` once more that of the
+concept heads; `decay_share` is the end of the run in which rates fall (`docs/lab.md`)."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def phases_for(train_s: float, seed: int = 0) -> Phases:
     main = TrainSettings(
         model=shape,
         total_tokens=_tokens(size, train_s * _MAIN_SHARE),
-        optim=OptimSettings().scaled(size.rate),
+        optim=_optim(size),
         seed=seed,
     )
     steering = continued(main, _tokens(size, train_s * _PHASE_SHARE))
@@ -95,6 +98,11 @@ def continued(main: TrainSettings, total_tokens: int) -> TrainSettings:
 
 
 _PHASE_RATE = 0.3
+
+
+def _optim(size: _Size) -> OptimSettings:
+    scaled = OptimSettings(rate=RateSettings(decay_share=size.decay_share)).scaled(size.rate)
+    return scaled.model_copy(update={"head_rate": scaled.head_rate * size.head_rate})
 
 
 def _size_for(train_s: float) -> _Size:

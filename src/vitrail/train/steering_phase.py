@@ -9,7 +9,7 @@ would learn to say nothing else. The direction is detached: K is not bent toward
 Letters: `B` sequences, `T` tokens, `D` width, `C` known concepts, `V` vocabulary, `n` injected positions.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vitrail.model import ConceptLM, Injection
+from vitrail.model.streaming import selected_dots
 from vitrail.packed import PackedBatch, PackedCorpus
 from vitrail.steer import calibrate
 from vitrail.train.masking import Draws, generator
@@ -162,13 +163,12 @@ def steering_terms(
 
 
 def _own_logits(model: ConceptLM, hidden_nD: Tensor, concept: Tensor) -> Tensor:
-    """[n] logit of each position's own concept; one pass per distinct concept keeps [n, C] away."""
-    logits = hidden_nD.new_zeros(len(concept))
-    for c in torch.unique(concept).tolist():
-        mine = (concept == c).nonzero()[:, 0]
-        own = model.known_head.logits(hidden_nD[mine][None], slice(c, c + 1))[0, :, 0]
-        logits = logits.index_put((mine,), own.to(logits.dtype))
-    return logits
+    """[n] logit of each position's own concept, unclamped: a clamp would give the deafest no gradient."""
+    head = model.known_head
+    keys = head.table.keys
+    with torch.autocast(hidden_nD.device.type, enabled=False):
+        query = head.query(hidden_nD.to(keys.dtype))
+        return selected_dots(query, replace(head.table, values=keys), concept[:, None])[:, 0]
 
 
 @torch.no_grad()
@@ -246,13 +246,14 @@ def deaf_share(model: ConceptLM, packed: PackedCorpus, layer: int, scales: Float
         deaf concepts over all known concepts.
     """
     ids, at = _probe(model, packed, seed)
-    own = model.known_head.logits(model.hidden(ids)[at][None], slice(0, len(scales)))[0].mean(0)
+    plain = model.hidden(ids)[at]
     deaf = 0
     for start in range(0, len(scales), _CONCEPTS_AT_ONCE):
         slab = slice(start, min(start + _CONCEPTS_AT_ONCE, len(scales)))
         hidden = _injected(model, ids, at, slab, scales[slab], layer)
         logits = model.known_head.logits(hidden[None], slab)[0].view(len(scales[slab]), -1, len(scales[slab]))
-        deaf += int((logits.mean(1).diagonal() <= own[slab]).sum())
+        own = model.known_head.logits(plain[None], slab)[0].mean(0)
+        deaf += int((logits.mean(1).diagonal() <= own).sum())
     return deaf / len(scales)
 
 

@@ -17,6 +17,8 @@ import { Problem, gone, isAbort, json, problemOf, send } from "./api.js";
 /** The body of a request. @param {Ask} ask @returns {object} */
 function bodyOf(ask) {
   const { steer, ...rest } = ask;
+  // The most likely token is the same in every nucleus: the server refuses an option without effect.
+  if (rest.temperature === 0) delete rest.top_p;
   const parts = steer.map((part) =>
     part.off
       ? { head: part.head, concept: part.concept, off: true }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitrail.serve.writing import Beginning
+from vitrail.generate import Beginning
 from vitrail.text import Tokenizer, train_tokenizer
 
 TOKENIZER: Tokenizer = train_tokenizer(["the river bends, naïve 🦜 and the river ends"] * 3, 300)
