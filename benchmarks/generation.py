@@ -4,9 +4,10 @@
     python benchmarks/generation.py batch                          8 requests together against one after another
     python benchmarks/generation.py trace                          what recording concepts and alternatives costs
     python benchmarks/generation.py sizes [10M 100M 1B]            tokens a second, first block, memory
-    python benchmarks/generation.py threshold MODEL                several sure tokens a step, on a trained model
+    python benchmarks/generation.py threshold MODEL PACKED         several sure tokens a step, on a trained model
+    python benchmarks/generation.py recited                        the same on a model trained here to know its text
 
-Random weights but for the last. Ratios are of CPU times, which a busy machine disturbs less than wall times. Every
+Random weights but for the last two. Ratios are of CPU times, which a busy machine disturbs less than wall times. Every
 step of the release's loop costs the same, so it is timed over its first tokens; the cached engine writes all.
 """
 
@@ -19,27 +20,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import vitrail
 from vitrail.compat import Commit as ReferenceCommit
 from vitrail.compat import ReferenceOptions, reference_generation
 from vitrail.generate import Commit, Sampling, Trace, generate
+from vitrail.metrics import NGramModel, fit_ngram
 from vitrail.model import ConceptLM, DecomposedOutput, ModelConfig, init_model
+from vitrail.packed import PackedCorpus
 
 REFERENCE_STEPS = 16
 PROMPT = 64
 
 SIZES: dict[str, dict[str, Any]] = {
-    "1M": {"width": 96, "num_layers": 6, "num_heads": 4, "vocab_size": 2048},
-    "10M": {"width": 256, "num_layers": 8, "num_heads": 8, "vocab_size": 8192},
-    "100M": {"width": 768, "num_layers": 12, "num_heads": 12, "vocab_size": 16384},
-    "1B": {"width": 2048, "num_layers": 16, "num_heads": 16, "vocab_size": 32768},
+    "1M": {"width": 96, "num_layers": 6, "num_heads": 4, "vocab_size": 2048, "block": 32},
+    "10M": {"width": 256, "num_layers": 8, "num_heads": 8, "vocab_size": 8192, "block": 64},
+    "100M": {"width": 768, "num_layers": 12, "num_heads": 12, "vocab_size": 16384, "block": 64},
+    "1B": {"width": 2048, "num_layers": 16, "num_heads": 16, "vocab_size": 32768, "block": 64},
 }
 
 
 def build(size: str, dtype: torch.dtype = torch.float32) -> ConceptLM:
-    """A model of random weights in the shape of the release: post-norm, GQA, SwiGLU, factorised discovered head."""
+    """Random weights in the shape of the release (post-norm, GQA, SwiGLU, factorised head)."""
     shape = SIZES[size]
     vocab_size = shape["vocab_size"]
     specials = {name: vocab_size - 5 + n for n, name in enumerate(("pad_id", "bos_id", "eos_id", "eoc_id", "mask_id"))}
@@ -47,7 +51,6 @@ def build(size: str, dtype: torch.dtype = torch.float32) -> ConceptLM:
         **shape,
         **specials,
         num_kv_heads=2,
-        block=64,
         mlp_ratio=4,
         num_concepts=8 * shape["width"],
         num_discovered=24 * shape["width"],
@@ -173,39 +176,83 @@ def sizes(names: Sequence[str]) -> None:
         run = timed(lambda: generate(model, [prompt], Sampling(max_new_tokens=num_new), on_commit=on_commit))  # noqa: B023
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         dtype = str(model.transformer.lm_head.weight.dtype).removeprefix("torch.")
-        block = first[min(63, len(first) - 1)]
+        block = first[min(model.config.block, len(first)) - 1]
         times = f"first token after {first[0]:.2f} s, first block after {block:.2f} s"
         label = f"{name} ({num_parameters(model) / 1e6:.0f} M, {dtype})"
         print(f"{label}: {num_new / run.wall:.1f} tokens/s, {times}, peak memory {peak:.1f} GiB")
 
 
-def threshold(path: Path) -> None:
-    loaded = vitrail.load(path)
-    model = loaded.network
-    texts = [
-        "The economy of",
-        "Return the sum of",
-        "The climate is",
-        "The array of",
-        "The government",
-        "If the file",
-        "A graph",
-        "The population",
-    ]
-    prompts = [list(loaded.prompt_ids(text)) for text in texts]
-    num_new = min(256, model.config.max_length - max(map(len, prompts)))
-    greedy = timed(lambda: generate(model, prompts, Sampling(max_new_tokens=num_new)))
-    slow, _ = reference_seconds(model, prompts[0], num_new // model.config.block * model.config.block, REFERENCE_STEPS)
-    for value in (0.95, 0.9, 0.8, 0.7, 0.5):
-        run = timed(lambda value=value: generate(model, prompts, Sampling(max_new_tokens=num_new, threshold=value)))
-        alone = timed(
-            lambda value=value: generate(model, prompts[:1], Sampling(max_new_tokens=num_new, threshold=value))
-        )
+def threshold(path: Path, corpus: Path) -> None:
+    """32 prompts from held-out text; the scorer is an interpolated Kneser-Ney trigram of the training text."""
+    packed = PackedCorpus.open(corpus)
+    rows = range(min(32, packed.num_sequences("heldout")))
+    prompts = packed.batch("heldout", rows).tokens[:, :PROMPT].tolist()
+    _compare_thresholds(vitrail.load(path).network, prompts, fit_ngram(packed, 3), {"repetition_penalty": 1.5})
+
+
+def recited(num_steps: int = 700) -> None:
+    """Text made of 16 sentences of 24 to 40 random words, in random order: all but the choice of the next is known."""
+    torch.manual_seed(0)
+    model = build("1M").train()
+    vocab_size, length = 512, PROMPT + 256
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.randint(24, 41, (16,), generator=generator).tolist()
+    sentences = [torch.randint(0, vocab_size, (size,), generator=generator) for size in sizes]
+
+    def text() -> torch.Tensor:
+        order = torch.randint(0, len(sentences), (length // 24 + 1,), generator=generator).tolist()
+        return torch.cat([sentences[number] for number in order])[:length]
+
+    optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.95))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, total_steps=num_steps)
+    block = model.config.block
+    for _ in range(num_steps):
+        ids = torch.stack([text() for _ in range(4)])
+        noise = torch.rand(len(ids), length // block, generator=generator).repeat_interleave(block, 1)
+        is_masked = torch.rand(ids.shape, generator=generator) < noise
+        hidden = model.hidden(ids.masked_fill(is_masked, model.config.mask_id))
+        loss = torch.nn.functional.cross_entropy(model.lm_logits(hidden[is_masked]), ids[is_masked])
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+    print(f"trained {num_steps} steps, loss {float(loss):.2f} nats a masked token")
+    rows = [text().numpy() for _ in range(200)]
+    scorer = NGramModel.fit(rows, 3, model.config.vocab_size)
+    _compare_thresholds(model.eval(), [text()[:PROMPT].tolist() for _ in range(16)], scorer, {})
+
+
+def _compare_thresholds(
+    model: ConceptLM, prompts: list[list[int]], scorer: NGramModel, options: dict[str, Any]
+) -> None:
+    num_new = min(256, model.config.max_length - PROMPT) // model.config.block * model.config.block
+    options = {"max_new_tokens": num_new, **options}
+    greedy = timed(lambda: generate(model, prompts, Sampling(**options)))
+    slow, _ = reference_seconds(model, prompts[0], num_new, REFERENCE_STEPS)
+    alone = timed(lambda: generate(model, prompts[:1], Sampling(**options)))
+    ratio = slow * num_new / alone.cpu
+    print(f"{PROMPT} + {num_new}, one token a step: {ratio:.1f} times the release's loop in CPU time")
+    for value in (0.99, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3):
+        sampling = Sampling(**options, threshold=value)
+        run = timed(lambda sampling=sampling: generate(model, prompts, sampling))
+        alone = timed(lambda sampling=sampling: generate(model, prompts[:1], sampling))
+        likelihood = _mean_logprob(scorer, run.result) / _mean_logprob(scorer, greedy.result) - 1
         print(
             f"threshold {value}: {slow * num_new / alone.cpu:.1f} times the release's loop, "
-            f"{_tokens_per_step(run.result):.2f} tokens a step, {100 * _agreement(greedy.result, run.result):.1f} % of "
-            f"tokens as one a step"
+            f"{_tokens_per_step(run.result):.2f} tokens a step, {100 * _agreement(greedy.result, run.result):.1f} % "
+            f"of tokens as one a step, scorer's log-likelihood {100 * likelihood:+.2f} %, "
+            f"distinct-2 {_distinct2(run.result) / _distinct2(greedy.result):.3f} times"
         )
+
+
+def _mean_logprob(scorer: NGramModel, traces: Sequence[Trace]) -> float:
+    rows = [np.asarray([*trace.prompt_ids, *trace.token_ids]) for trace in traces]
+    return float(np.concatenate([scorer.logprobs(row)[PROMPT:] for row in rows]).mean())
+
+
+def _distinct2(traces: Sequence[Trace]) -> float:
+    shares = [len(set(itertools.pairwise(t.token_ids))) / (len(t.token_ids) - 1) for t in traces]
+    return sum(shares) / len(shares)
 
 
 def _tokens_per_step(traces: Sequence[Trace]) -> float:
@@ -219,7 +266,7 @@ def _agreement(left: Sequence[Trace], right: Sequence[Trace]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["reference", "batch", "trace", "sizes", "threshold"])
+    parser.add_argument("what", choices=["reference", "batch", "trace", "sizes", "threshold", "recited"])
     parser.add_argument("arguments", nargs="*")
     parser.add_argument("--threads", type=int, default=2)
     asked = parser.parse_args()
@@ -227,9 +274,9 @@ def main() -> None:
     if asked.what == "sizes":
         sizes(asked.arguments)
     elif asked.what == "threshold":
-        threshold(Path(asked.arguments[0]))
+        threshold(*map(Path, asked.arguments))
     else:
-        {"reference": reference, "batch": batch, "trace": trace}[asked.what]()
+        {"reference": reference, "batch": batch, "trace": trace, "recited": recited}[asked.what]()
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def measure(
     traces = generate(model, prompts, Sampling(max_new_tokens=num_new), on_commit=on_commit)
     wall = time.perf_counter() - started
     memory = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else float("nan")
-    return traces, batch * num_new / wall, first[min(63, len(first) - 1)], memory
+    return traces, batch * num_new / wall, first[min(model.config.block, len(first)) - 1], memory
 
 
 def main() -> None:

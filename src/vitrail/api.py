@@ -6,7 +6,6 @@ calibration of strengths.
 """
 
 from pathlib import Path
-from typing import Literal
 
 import torch
 
@@ -15,6 +14,7 @@ from vitrail.atlas import LABELS_NAME, load_library
 from vitrail.errors import CheckpointError, ConfigError
 from vitrail.loaded import Generation, LoadedModel, Prompt, calibrate_on
 from vitrail.model import (
+    AttentionName,
     ModelConfig,
     StoredTensors,
     find_file,
@@ -99,7 +99,7 @@ def load(
     *,
     device: str = "auto",
     dtype: str = "auto",
-    attention: Literal["sdpa", "flex"] = "sdpa",
+    attention: AttentionName = "sdpa",
     labels: str | Path | None = None,
     revision: str | None = None,
     needs_text: bool = False,
@@ -139,7 +139,9 @@ def load(
     library = load_library(
         directory if labels is None else find_file(labels, LABELS_NAME), config.known_count, config.discovered_count
     )
-    network = load_model(directory, device=place, dtype=chosen, attention=attention, int8=dtype == "int8")
+    network = load_model(
+        directory, device=place, dtype=chosen, attention=attention, int8=dtype == "int8", config=config
+    )
     return LoadedModel(directory=directory, network=network, library=library, found_tokenizer=tokenizer)
 
 

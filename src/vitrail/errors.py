@@ -45,6 +45,10 @@ class RunFailed(VitrailError):
     exit_code = 1
 
 
+class NonFiniteLogits(RunFailed):
+    """A model that gives logits that are NaN or infinite; the answer is abandoned."""
+
+
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
     """A hint that names the closest known words, or an empty string where none is close.
 

@@ -14,12 +14,11 @@ from vitrail.artifacts import MANIFEST_NAME, content_id, read_manifest
 from vitrail.atlas import ConceptLibrary
 from vitrail.errors import ArtifactError, ConfigError, PromptTooLong, VitrailError
 from vitrail.explain import Explanation, Hit, Index, explain
-from vitrail.generate import Beginning, Ending, OnCommit, Request, Sampling, Trace, run, stop_ids
+from vitrail.generate import Beginning, Ending, OnCommit, Request, Sampling, Trace, run, stop_ids, whole_ids
 from vitrail.model import (
     ConceptLM,
     DecomposedOutput,
     StoredTensors,
-    load_config,
 )
 from vitrail.packed import PackedCorpus
 from vitrail.steer import Calibration, Steer, SteerPlan, calibrate, parse_steers, plan_steering
@@ -85,7 +84,7 @@ class LoadedModel:
         if (self.directory / MANIFEST_NAME).is_file():
             return read_manifest(self.directory, "model").id
         weights = StoredTensors(self.directory).fingerprint
-        return content_id({"config": load_config(self.directory).to_released(), "weights": weights})
+        return content_id({"config": self.network.config.to_released(), "weights": weights})
 
     @cached_property
     def calibration(self) -> Calibration:
@@ -183,7 +182,7 @@ class LoadedModel:
         prompt: str | Sequence[int],
         *,
         steer: str | Sequence[Steer] = (),
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         on_commit: OnCommit | None = None,
         **options: Any,
     ) -> "Generation":
@@ -192,7 +191,7 @@ class LoadedModel:
         Args:
             prompt: text, in which typed special tokens are plain text; or ids, taken as they are.
             steer: concepts to turn up or down.
-            stop: texts that end the answer; they are not part of it.
+            stop: texts that end the answer, or a single one; they are not part of it.
             on_commit: called with each commit as it happens.
             options: fields of `Sampling`, such as `max_new_tokens=64, temperature=0.7, threshold=0.9`.
 
@@ -225,10 +224,7 @@ class LoadedModel:
             for each prompt its answer, or what was wrong with it.
         """
         shared = Sampling.parse(options, where="generate")
-        asked = [
-            prompt if isinstance(prompt, Prompt) else Prompt(prompt if isinstance(prompt, str) else tuple(prompt))
-            for prompt in prompts
-        ]
+        asked = [prompt if isinstance(prompt, Prompt) else Prompt(prompt) for prompt in prompts]
         results: dict[int, Generation | VitrailError] = {}
         requests = dict[int, Request]()
         for number, prompt in enumerate(asked):
@@ -238,7 +234,7 @@ class LoadedModel:
                 results[number] = error
         run(self.network, list(requests.values()), on_commit)
         for number, request in requests.items():
-            written = Generation(self, request.trace(self.model_id), tuple(asked[number].stop))
+            written = Generation(self, request.trace(self.model_id), asked[number].stops)
             results[number] = request.failure or written
         return [results[number] for number in range(len(asked))]
 
@@ -302,7 +298,7 @@ class LoadedModel:
         sampling: Sampling,
         steer: str | Sequence[Steer] = (),
         on_commit: OnCommit | None = None,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
     ) -> "Generation":
         """`generate` with its options as one object.
 
@@ -311,17 +307,17 @@ class LoadedModel:
             sampling: how tokens are chosen.
             steer: concepts to turn up or down.
             on_commit: called with each commit as it happens.
-            stop: texts that end the answer; they are not part of it.
+            stop: texts that end the answer, or a single one; they are not part of it.
 
         Returns:
             the answer, with all that is needed to explain it.
         """
-        words = prompt if isinstance(prompt, str) else tuple(prompt)
-        request = self._request(0, Prompt(words, steer, tuple(stop)), sampling)
+        asked = Prompt(prompt, steer, stop)
+        request = self._request(0, asked, sampling)
         run(self.network, [request], on_commit)
         if request.failure is not None:
             raise request.failure
-        return Generation(self, request.trace(self.model_id), tuple(stop))
+        return Generation(self, request.trace(self.model_id), asked.stops)
 
     def request(
         self,
@@ -353,13 +349,14 @@ class LoadedModel:
         return Request(number, self.network.config, prompt, sampling, plan, ending)
 
     def _request(self, number: int, prompt: "Prompt", shared: Sampling) -> Request:
-        ids = self.prompt_ids(prompt.words) if isinstance(prompt.words, str) else prompt.words
+        words, stops = prompt.words, prompt.stops
+        ids = self.prompt_ids(words) if isinstance(words, str) else whole_ids(number, words)
         sampling, ending = prompt.sampling or shared, None
-        if any(not text for text in prompt.stop):
-            raise ConfigError("stop: an empty text would end every answer at once; leave it out")
-        if prompt.stop:
+        if stops and not sampling.max_new_tokens:
+            raise ConfigError("stop ends what follows the prompt, and max_new_tokens is 0; leave it out")
+        if stops:
             ends = stop_ids(self.network.config, sampling)
-            ending = Beginning(self.tokenizer, len(ids), prompt.stop, ends).stops_at
+            ending = Beginning(self.tokenizer, len(ids), stops, ends).stops_at
         return self.request(number, ids, sampling, self.plan(prompt.steer), ending)
 
     def answer(self, trace: Trace) -> "Generation":
@@ -389,14 +386,29 @@ class Prompt:
     Attributes:
         words: text, or ids.
         steer: concepts to turn up or down.
-        stop: texts that end the answer.
+        stop: texts that end the answer, or a single one.
         sampling: how its tokens are chosen; None for the options of the call.
     """
 
-    words: str | tuple[int, ...]
+    words: str | Sequence[int]
     steer: str | Sequence[Steer] = ()
-    stop: tuple[str, ...] = ()
+    stop: str | Sequence[str] = ()
     sampling: Sampling | None = None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The texts that end the answer.
+
+        Raises:
+            ConfigError: one is empty, or no text.
+        """
+        stops = tuple(self.stop) if isinstance(self.stop, Sequence) and not isinstance(self.stop, str) else (self.stop,)
+        for text in stops:
+            if not isinstance(text, str):
+                raise ConfigError(f"stop: {text!r} is no text; ids that end the answer are stop_ids")
+            if not text:
+                raise ConfigError("stop: an empty text would end every answer at once; leave it out")
+        return stops
 
 
 @dataclass(frozen=True)
@@ -420,10 +432,13 @@ class Generation:
 
     @property
     def text(self) -> str:
-        """The answer as text, up to the first stop; where gaps were filled, the whole text."""
-        has_gaps = self.trace.mask_id in self.trace.prompt_ids
-        text = self.model.tokenizer.decode(self.trace.row if has_gaps else self.token_ids)
-        return text[: min((place for stop in self.stop if (place := text.find(stop)) >= 0), default=len(text))]
+        """The answer as text, up to the first stop in it; where gaps were filled, with the prompt before it."""
+        decode, prompt_ids = self.model.tokenizer.decode, self.trace.prompt_ids
+        text = answer = decode(self.trace.row[len(prompt_ids) :])
+        if self.trace.mask_id in prompt_ids:
+            text = decode(self.trace.row)
+        end = min((place for stop in self.stop if (place := answer.find(stop)) >= 0), default=len(answer))
+        return text[: len(text) - len(answer) + end]
 
     def explain(self, index: str | Path | Index | None = None) -> Explanation:
         """Say why: inputs, concepts, training passages, certificate (§6.1).

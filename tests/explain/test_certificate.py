@@ -110,6 +110,28 @@ def test_a_concept_that_is_not_among_the_strongest_fails(model: ConceptLM, trace
     assert "known_selection" in failed(certify(model, hidden, with_known(parts, known), logits))
 
 
+def test_deletions_may_be_left_out(model: ConceptLM, trace: Trace) -> None:
+    certificate = certify(model, *claims(model, trace), num_deletions=0)
+    assert certificate.passed
+    assert (certificate.num_deletions, certificate.deletion_max_abs_error) == (0, 0.0)
+
+
+def test_more_concepts_claimed_than_the_head_sums_fail(model: ConceptLM, trace: Trace) -> None:
+    """Each activation and row is right and so is their sum, but the head does not add the sixth."""
+    hidden, parts, logits = claims(model, trace)
+    six = model.known_head.features(hidden, 6)
+    targets = model.transformer.lm_head.weight[parts.token_ids]
+    known = replace(
+        parts.known,
+        ids=six.ids,
+        weights=six.logits.sigmoid(),
+        alignment=model.known_head.dots_for(targets, six.ids),
+        common=model.known_head.dots_for(model.transformer.lm_head.weight.mean(0).expand_as(targets), six.ids),
+        total=(six.features * targets).sum(1),
+    )
+    assert {"known", "known_weight", "residual"} <= failed(certify(model, hidden, with_known(parts, known), logits))
+
+
 def test_another_models_logits_fail(model: ConceptLM, trace: Trace) -> None:
     hidden, parts, logits = claims(model, trace)
     assert failed(certify(model, hidden, parts, logits + 0.01)) == {"generated_logit"}

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from vitrail.errors import ArtifactError, ConfigError, PromptTooLong, RunFailed
+from vitrail.errors import ArtifactError, ConfigError, NonFiniteLogits, PromptTooLong
 from vitrail.generate import Commit, Request, Sampling, Trace, batch_for, generate, run
 from vitrail.generate.policies import Moment
 from vitrail.generate.sampling import banned_ids, draw_tokens, log_confidence, penalise_repetition
@@ -432,7 +432,7 @@ def test_one_request_that_fails_leaves_the_others_alone() -> None:
     (alone,) = generate(tiny_model(), [[2]], Sampling(max_new_tokens=7))
     assert requests[2].failure is None
     assert requests[2].trace("").token_ids == alone.token_ids
-    with pytest.raises(RunFailed, match="not finite"):
+    with pytest.raises(NonFiniteLogits, match="not finite"):
         generate(model, [[1], [31]], Sampling(max_new_tokens=7))
 
 

@@ -21,6 +21,7 @@ from vitrail.errors import CheckpointError, ConfigError, RunFailed
 from vitrail.model import (
     ConceptLM,
     ModelConfig,
+    describe_checkpoint,
     empty_model,
     init_model,
     load_config,
@@ -296,6 +297,29 @@ def test_unknown_keys_of_a_release_give_one_warning(tmp_path: Path) -> None:
         config = _config(tmp_path, zeta=1, quantum=2)
     assert len(caught) == 1
     assert config == small_config()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("n_layers", 10**9, r"tensor 'transformer.blocks.999999999.ln_1.weight' is missing"),
+        ("vocab_size", 10**30, "no tensor is as large as it says"),
+        ("intermediate_size", 10**18, "no tensor is as large as it says"),
+    ],
+)
+def test_sizes_without_measure_are_told_before_a_model_is_made(saved: Path, key: str, value: int, message: str) -> None:
+    path = saved / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    for read in (load_model, describe_checkpoint):
+        with pytest.raises(CheckpointError, match=message) as caught:
+            read(saved)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_configuration_nested_without_end_is_no_json(saved: Path) -> None:
+    (saved / "config.json").write_text("[" * 10**5)
+    with pytest.raises(CheckpointError, match="not valid JSON"):
+        load_config(saved)
 
 
 def test_released_keys_without_effect_are_silent(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from vitrail.api import LoadedModel, load
-from vitrail.errors import ConceptNotFound, PromptTooLong
+from vitrail.errors import ConceptNotFound, NonFiniteLogits, PromptTooLong
 from vitrail.generate import Sampling
 from vitrail.serve.engine import Engine, Finished, Job, Overloaded, Progress, Stopping, Ticket
+from vitrail.serve.errors import told
 from vitrail.steer import Steer, parse_steers
 
 STEERS = ["", "rivers=+1.0", "glass=off", "courts=-0.7; music=+0.4", "discovered:#3=+1"]
@@ -163,3 +164,19 @@ def test_other_work_runs_beside_generation(model: LoadedModel, engine: Engine) -
     number, (text, _) = asyncio.run(both())
     assert number == 7
     assert text
+
+
+def test_logits_that_are_not_finite_fail_their_answer_in_one_line(world: Path) -> None:
+    damaged = load(world / "model", device="cpu", dtype="float64")
+    with torch.no_grad():
+        damaged.network.transformer.ln_f.weight[0] = torch.nan
+    running = Engine(damaged)
+    running.start()
+    try:
+        with pytest.raises(NonFiniteLogits, match="are not finite") as fault:
+            asyncio.run(answer(running, job(damaged, 1)))
+    finally:
+        running.close()
+    error = told(fault.value, retry_after_s=1)
+    assert (error.status_code, error.body["error"]["code"]) == (500, "non_finite_logits")
+    assert "logits at position" in error.body["error"]["message"]

@@ -165,6 +165,17 @@ def test_evaluation_ends_without_teacher_forcing() -> None:
         assert value_at(compose_settings.discovered_forcing, 1.0) == 0.0
 
 
+@pytest.mark.parametrize("slab", [1, 3])
+def test_the_slab_does_not_change_loss_or_gradient(slab: int, tiny_model: Model, tiny_batch: Batch) -> None:
+    results = []
+    for size in (4096, slab):
+        model = tiny_model(slab=size)
+        settings = TrainSettings(batch_size=5, precision="fp32", loss=ALL_ON)
+        values = gradients(model, tiny_batch(rows=5), settings, 0.3, 11)
+        results.append((values, {name: p.grad for name, p in model.named_parameters()}))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-11)
+
+
 @pytest.mark.parametrize("micro", [1, 2, 3, None])
 def test_micro_batches_do_not_change_loss_or_gradient(micro: int | None, tiny_model: Model, tiny_batch: Batch) -> None:
     batch = tiny_batch(rows=5)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -103,8 +104,37 @@ def test_respond_trains_backbone_and_predictor_only(tiny_model: Model, tiny_batc
     assert dict(model.named_parameters())["known_head.concept_embedding.weight"].grad is None
 
 
+def test_the_deafest_concept_is_taught_too(tiny_model: Model, tiny_batch: Batch) -> None:
+    """Activations clamp logits at -15; a concept that lies below must still be pulled up, at full slope."""
+    model, batch = tiny_model(), tiny_batch(rows=6)
+    draws, drawn = _drawn(batch, SteeringSettings())
+    states = forward(model, batch, draws, PLAN, LossSettings())
+    direction = torch.nn.functional.normalize(states.hidden[drawn.at].mean(0), dim=0).detach()
+    predictor = model.get_parameter("known_head.concept_predictor.weight")
+    with torch.no_grad():
+        predictor.copy_(-100 * direction.expand_as(predictor))
+    hidden = (states.hidden * 0 + 3 * direction).requires_grad_()
+    deaf = replace(states, hidden=hidden)
+    found = steering_terms(model, draws, drawn, deaf, torch.ones(7, 41, dtype=torch.bool), SteeringSettings())
+    (grad,) = torch.autograd.grad(found["respond"].total, hidden)
+    assert found["respond"].total > 200 * drawn.at.sum()
+    torch.testing.assert_close(grad[drawn.at].norm(dim=-1), torch.full((int(drawn.at.sum()),), 100.0).double())
+
+
 def test_calibration_is_stronger_for_a_larger_target(tiny_model: Model, tiny_packed: PackedCorpus) -> None:
     model = tiny_model(dtype=torch.float32)
     weak, strong = (calibrated_scales(model, tiny_packed, 1, target, 0) for target in (0.01, 0.02))
     assert bool((strong > weak).all())
     assert 0.0 <= deaf_share(model, tiny_packed, 1, strong, 0) <= 1.0
+
+
+def test_concepts_probed_at_once_do_not_change_the_deaf_share(
+    tiny_model: Model, tiny_packed: PackedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every second concept is injected backwards, so that some are deaf and some are not."""
+    model = tiny_model()
+    scales = torch.tensor([0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1], dtype=torch.float64)
+    whole = deaf_share(model, tiny_packed, 1, scales, 0)
+    assert 0.0 < whole < 1.0
+    monkeypatch.setattr("vitrail.train.steering_phase._CONCEPTS_AT_ONCE", 2)
+    assert deaf_share(model, tiny_packed, 1, scales, 0) == whole

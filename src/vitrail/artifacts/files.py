@@ -74,7 +74,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ArtifactError(f"{path}: {error.strerror}; name an existing artifact or build it again") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{path}: damaged JSON ({error}); build the artifact again") from error
 
 

@@ -37,6 +37,8 @@ def load_library(place: Path, num_known: int, num_discovered: int) -> ConceptLib
         ArtifactError: missing, damaged, or of another model.
     """
     file = place
+    if not place.exists():
+        raise ArtifactError(f"{place}: no such file; name a table of concepts, or leave it out")
     if place.is_dir():
         files = [place / name for name in (LIBRARY_NAME, LABELS_NAME)]
         file = next((path for path in files if path.is_file()), place)

@@ -96,9 +96,17 @@ def generate(
         raise ConfigError("--save keeps the trace of one prompt; give one, or leave it out")
     loaded = load(model, device=device, dtype=dtype, needs_text=True)
     sampling = flags.sampling(max_new_tokens if max_new_tokens is not None else 64 if gap is None else 0)
-    prompts = [Prompt(words_of(loaded, text, gap), steer, tuple(stop), sampling) for text in prompt]
+    asked: dict[int, Prompt] = {}
+    wrong: dict[int, Generation | VitrailError] = {}
+    for number, text in enumerate(prompt):
+        try:
+            asked[number] = Prompt(words_of(loaded, text, gap), steer, tuple(stop), sampling)
+        except ConfigError as error:
+            wrong[number] = error
     printer = CommitPrinter(loaded, progress_console, has_many=len(prompt) > 1)
-    answers = loaded.generate_many(prompts, on_commit=None if json else printer)
+    written = loaded.generate_many(list(asked.values()), on_commit=None if json else printer)
+    found = wrong | dict(zip(asked, written, strict=True))
+    answers = [found[number] for number in range(len(prompt))]
     faults = [answer for answer in answers if isinstance(answer, VitrailError)]
     if len(prompt) == 1 and faults:
         raise faults[0]

@@ -2,7 +2,7 @@
 
 from vitrail.generate.batch import Batch
 from vitrail.generate.beginning import Beginning, Gain
-from vitrail.generate.requests import Ending, OnCommit, Request
+from vitrail.generate.requests import Ending, OnCommit, Request, whole_ids
 from vitrail.generate.sampler import batch_for, generate, run
 from vitrail.generate.sampling import Sampling, stop_ids
 from vitrail.generate.trace import Commit, Trace
@@ -21,4 +21,5 @@ __all__ = [
     "generate",
     "run",
     "stop_ids",
+    "whole_ids",
 ]

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import index
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vitrail.errors import ConfigError, PromptTooLong, RunFailed
+from vitrail.errors import ConfigError, NonFiniteLogits, PromptTooLong
 from vitrail.generate.policies import Moment
-from vitrail.generate.sampling import Sampling, stop_ids
+from vitrail.generate.sampling import Sampling, banned_ids, stop_ids
 from vitrail.generate.trace import Commit, Ranked, Trace
 from vitrail.model import ModelConfig
 from vitrail.steer import SteerPlan
@@ -86,11 +87,11 @@ class Request:
 
         Raises:
             PromptTooLong: prompt and new tokens do not fit the context.
-            ConfigError: the prompt holds an id outside the vocabulary, or an option that this model or this
+            ConfigError: the prompt holds what is no id of the vocabulary, or an option that this model or this
                 prompt cannot have.
         """
         self.number, self.sampling, self.plan = number, sampling, plan
-        self.prompt_ids = tuple(prompt)
+        self.prompt_ids = whole_ids(number, prompt)
         _check_prompt(number, self.prompt_ids, sampling, config)
         self.row = [*self.prompt_ids, *[config.mask_id] * sampling.max_new_tokens]
         """Prompt, and what is filled in; masked where nothing is yet."""
@@ -99,7 +100,7 @@ class Request:
         self.done = self.row.index(config.mask_id) // config.block * config.block
         """Positions before this are final, and are whole attention blocks."""
         self.commits: list[Commit] = []
-        self.failure: RunFailed | None = None
+        self.failure: NonFiniteLogits | None = None
         """Why the text could not be finished, or None."""
         self.moment = Moment(step=0, opened=0)
         self._config, self._ending = config, ending
@@ -160,13 +161,16 @@ class Request:
         """
         self.stop = min(self.stop, position)
 
-    def fail(self, reason: str) -> None:
-        """Abandon the request for a reason.
+    def fail_at(self, position: int) -> None:
+        """Abandon the request, since the model cannot say what comes at a position.
 
         Args:
-            reason: what went wrong, in one line.
+            position: absolute.
         """
-        self.failure = RunFailed(f"prompt {self.number}: {reason}")
+        self.failure = NonFiniteLogits(
+            f"prompt {self.number}: the model's logits at position {position} are not finite "
+            f"(step {len(self.commits)}); are its weights damaged?"
+        )
         self.cut(0)
 
     def commit(self, picked: Picked, row_length: int) -> Commit:
@@ -225,6 +229,25 @@ class Request:
         )
 
 
+def whole_ids(number: int, prompt: Sequence[int]) -> tuple[int, ...]:
+    """A prompt as plain whole numbers, whichever kind they came as.
+
+    Args:
+        number: place of the request in its call.
+        prompt: ids.
+
+    Returns:
+        the ids.
+
+    Raises:
+        ConfigError: no ids.
+    """
+    try:
+        return tuple(index(token) for token in prompt)
+    except TypeError as error:
+        raise ConfigError(f"prompt {number}: neither a text nor whole ids ({error}); give one of them") from error
+
+
 def _check_prompt(number: int, prompt: tuple[int, ...], sampling: Sampling, config: ModelConfig) -> None:
     longest, num_new = config.max_length, sampling.max_new_tokens
     if len(prompt) > longest or (num_new and len(prompt) == longest):
@@ -249,8 +272,15 @@ def _check_prompt(number: int, prompt: tuple[int, ...], sampling: Sampling, conf
 
 
 def _check_options(number: int, prompt: tuple[int, ...], sampling: Sampling, config: ModelConfig) -> None:
-    """Refuse options that the backbone or the prompt leaves without effect."""
+    """Refuse options that the model or the prompt leaves without effect."""
     has_gaps = config.mask_id in prompt
+    for name in ("stop_ids", "banned_ids"):
+        if odd := [token for token in getattr(sampling, name) if not 0 <= token < config.vocab_size]:
+            raise ConfigError(f"{name}: id {odd[0]} is outside the vocabulary of {config.vocab_size}; leave it out")
+    if len(banned_ids(config, sampling)) == config.vocab_size:
+        raise ConfigError("banned_ids: they leave no id to sample; ban fewer")
+    if sampling.stop_ids and not sampling.max_new_tokens:
+        raise ConfigError("stop_ids end what follows the prompt, and max_new_tokens is 0; leave them out")
     if has_gaps and sampling.grid == "prompt":
         raise ConfigError(f"prompt {number}: gaps are filled on the attention grid; leave out grid: prompt")
     if config.backbone == "cdlm":

@@ -44,7 +44,7 @@ class Sampling(Settings):
     """
 
     max_new_tokens: Annotated[int, Field(ge=0)] = 64
-    temperature: Annotated[float, Field(ge=0)] = 0.0
+    temperature: Annotated[float, Field(ge=0, le=100)] = 0.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: Annotated[int, Field(ge=1)] | None = None
     order: Literal["confidence", "left_to_right"] = "confidence"

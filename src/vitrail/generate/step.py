@@ -32,10 +32,10 @@ class Step:
             requests: any.
         """
         self.model, self.requests = model, requests
-        samplings = [request.sampling for request in requests]
+        samplings, vocab_size = [request.sampling for request in requests], model.config.vocab_size
         self.temperature = self._column([sampling.temperature for sampling in samplings])
         self.top_p = self._column([sampling.top_p for sampling in samplings])
-        self.top_k = self._column([sampling.top_k or model.config.vocab_size for sampling in samplings]).long()
+        self.top_k = self._column([min(sampling.top_k or vocab_size, vocab_size) for sampling in samplings]).long()
         self.penalty = self._column([sampling.repetition_penalty for sampling in samplings])
         self.guidance = self._column([sampling.guidance for sampling in samplings])
         self.is_repeating = any(sampling.repetition_penalty != 1 for sampling in samplings)
@@ -100,11 +100,9 @@ class Step:
         return logits.index_put((is_guided,), unguided + scale * (logits[is_guided] - unguided))
 
     def _fail(self, rows: Int[Tensor, " w"], places: Int[Tensor, " w"]) -> None:
+        # Backwards, so that the first position of each request is the one that is told.
         for row, place in zip(reversed(rows.tolist()), reversed(places.tolist()), strict=True):
-            step = len(self.requests[row].commits)
-            self.requests[row].fail(
-                f"the model's logits at position {place} are not finite (step {step}); are its weights damaged?"
-            )
+            self.requests[row].fail_at(place)
 
     def _adjust(self, scores: Float[Tensor, "n V"], rows: Int[Tensor, " n"]) -> Float[Tensor, "n V"]:
         scores = scores + (self.bias if self.bias.shape[0] == 1 else self.bias[rows])
@@ -167,9 +165,10 @@ class Step:
                 tokens=ids[here],
                 logits=values[here],
                 logprobs=logprobs[here],
-                alternatives=others[here],
-                known=known[here],
-                discovered=discovered[here],
+                # A companion's wish is no reason for records here.
+                alternatives=others[here] if request.sampling.num_alternatives else (),
+                known=known[here] if request.sampling.num_concepts else (),
+                discovered=discovered[here] if request.sampling.num_concepts else (),
             )
             commit = request.commit(picked, row_length)
             if on_commit is not None:

@@ -2,6 +2,7 @@
 
 from vitrail.model.attention import (
     AttentionKernel,
+    AttentionName,
     FlexKernel,
     SdpaKernel,
     Visibility,
@@ -28,6 +29,7 @@ from vitrail.model.writing import SHARD_BYTES, save_model
 __all__ = [
     "SHARD_BYTES",
     "AttentionKernel",
+    "AttentionName",
     "Backbone",
     "BlockCache",
     "ConceptHead",

@@ -10,7 +10,7 @@ T queries, S keys (finished prefix and queries).
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -133,6 +133,9 @@ def padded_mask(visible: Visibility, starts: Int[Tensor, " B"]) -> Bool[Tensor, 
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(q [B H T d], k [B G S d], v [B G S d]) -> [B H T d] for one fixed pattern."""
+
+
+AttentionName = Literal["sdpa", "flex"]
 
 
 @runtime_checkable
@@ -277,7 +280,7 @@ def _sees(
     return is_seen if starts is None else is_seen & ((key < starts[batch]) | (key >= visible.start))
 
 
-def attention_kernel(name: Literal["sdpa", "flex"]) -> AttentionKernel:
+def attention_kernel(name: AttentionName) -> AttentionKernel:
     """The kernel of a name.
 
     Args:
@@ -287,8 +290,10 @@ def attention_kernel(name: Literal["sdpa", "flex"]) -> AttentionKernel:
         the kernel.
 
     Raises:
-        ConfigError: `flex` without a CUDA device.
+        ConfigError: another name, or `flex` without a CUDA device.
     """
+    if name not in get_args(AttentionName):
+        raise ConfigError(f"attention '{name}' is not one of {', '.join(get_args(AttentionName))}")
     return FlexKernel() if name == "flex" else SdpaKernel()
 
 

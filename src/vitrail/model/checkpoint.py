@@ -7,13 +7,12 @@ number is checked to be finite on the way.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from vitrail.errors import CheckpointError
-from vitrail.model.attention import attention_kernel
+from vitrail.model.attention import AttentionKernel, AttentionName, attention_kernel
 from vitrail.model.config import ModelConfig
 from vitrail.model.lm import ConceptLM
 from vitrail.model.meta import empty_model
@@ -41,9 +40,10 @@ def load_model(
     directory: Path,
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
-    attention: Literal["sdpa", "flex"] = "sdpa",
+    attention: AttentionName = "sdpa",
     *,
     int8: bool = False,
+    config: ModelConfig | None = None,
 ) -> ConceptLM:
     """A model from a checkpoint directory, in evaluation mode.
 
@@ -54,6 +54,7 @@ def load_model(
             of its file: the file must not be changed in place while the model is in use.
         attention: kernel of the attention.
         int8: keep the layers' matrices in int8 (see `vitrail.model.quantized`); everything else is in `dtype`.
+        config: what `load_config` read there; None reads it.
 
     Returns:
         the model.
@@ -65,8 +66,9 @@ def load_model(
 
     Cost: reads every byte once. Memory: the model's, and one tensor more where a dtype changes.
     """
-    config, device = load_config(directory), torch.device(device)
-    model, stored = empty_model(config, attention_kernel(attention)), StoredTensors(directory)
+    config, device, kernel = config or load_config(directory), torch.device(device), attention_kernel(attention)
+    stored = StoredTensors(directory)
+    model = model_of(stored, config, kernel)
     for name, tensor in matched(stored, model).items():
         module_name, _, leaf = name.rpartition(".")
         if int8 and is_quantized(name):
@@ -76,6 +78,38 @@ def load_model(
         setattr(model.get_submodule(module_name), leaf, parameter)
     model.transformer.tie()
     return model.eval()
+
+
+def model_of(stored: StoredTensors, config: ModelConfig, kernel: AttentionKernel | None = None) -> ConceptLM:
+    """A model without numbers for stored tensors, of a configuration that may not be theirs.
+
+    Args:
+        stored: what there is.
+        config: shape and flags.
+        kernel: how attention is computed; scaled dot product by default.
+
+    Returns:
+        the model, on the `meta` device.
+
+    Raises:
+        CheckpointError: a configuration with more layers than are stored, or with sizes that no tensor has.
+    """
+    last = f"transformer.blocks.{config.num_layers - 1}.ln_1.weight"
+    if last not in stored.by_name:  # told before a layer is made: a wrong number may be any number
+        raise _missing(stored, last)
+    try:
+        return empty_model(config, kernel)
+    except (RuntimeError, TypeError) as error:  # torch's words for sizes that overflow
+        raise CheckpointError(
+            f"{stored.directory}/config.json: no tensor is as large as it says ({str(error).splitlines()[0][:80]}); "
+            "copy it again"
+        ) from error
+
+
+def _missing(stored: StoredTensors, name: str) -> CheckpointError:
+    return CheckpointError(
+        f"{stored.directory}: tensor '{name}' is missing; is every shard there, does config.json fit?"
+    )
 
 
 def matched(stored: StoredTensors, model: ConceptLM) -> dict[str, StoredTensor]:
@@ -99,7 +133,7 @@ def matched(stored: StoredTensors, model: ConceptLM) -> dict[str, StoredTensor]:
         if lm_head := tensors.pop(LM_HEAD, None):
             _require_tied(stored, tensors.setdefault(EMBEDDING, lm_head), lm_head)
     for name in sorted(expected.keys() - tensors.keys()):
-        raise CheckpointError(f"{where}: tensor '{name}' is missing; is every shard there, does config.json fit?")
+        raise _missing(stored, name)
     for name in sorted(tensors.keys() - expected.keys()):
         raise CheckpointError(f"{where}: unexpected tensor '{name}'; {_advice(name, config)}")
     for name, tensor in tensors.items():

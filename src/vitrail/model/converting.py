@@ -13,9 +13,8 @@ import torch
 
 from vitrail.artifacts import new_folder, write_json
 from vitrail.errors import ConfigError
-from vitrail.model.checkpoint import load_config, matched, read_finite
+from vitrail.model.checkpoint import load_config, matched, model_of, read_finite
 from vitrail.model.config import ModelConfig
-from vitrail.model.meta import empty_model
 from vitrail.model.stored import EMBEDDING, StoredTensor, StoredTensors, read_object
 from vitrail.model.writing import SHARD_BYTES, Part, save_config, save_weights
 from vitrail.text import load_tokenizer
@@ -70,7 +69,7 @@ def convert_checkpoint(
     if max_shard_bytes < 1:
         raise ConfigError(f"shards of {max_shard_bytes} bytes hold nothing; give a size above 0")
     config, stored = load_config(source), StoredTensors(source)
-    tensors = matched(stored, empty_model(config))
+    tensors = matched(stored, model_of(stored, config))
     parts = {name: _part(name, tensor, dtype) for name, tensor in tensors.items()}
     with new_folder(out) as folder:
         save_weights(parts, folder, max_shard_bytes)

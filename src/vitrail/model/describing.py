@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.artifacts import MANIFEST_NAME
-from vitrail.model.checkpoint import load_config, matched
-from vitrail.model.meta import empty_model
+from vitrail.model.checkpoint import load_config, matched, model_of
 from vitrail.model.stored import StoredTensors
 
 
@@ -34,7 +33,7 @@ def describe_checkpoint(directory: Path) -> dict[str, Any]:
         CheckpointError: it cannot be loaded.
     """
     config, stored = load_config(directory), StoredTensors(directory)
-    tensors = matched(stored, empty_model(config)).values()
+    tensors = matched(stored, model_of(stored, config)).values()
     beside = sorted(path.name for path in directory.iterdir() if path.suffix in (".json", ".parquet") or path.is_dir())
     return {
         "kind": "checkpoint",

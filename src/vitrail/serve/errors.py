@@ -17,7 +17,7 @@ from fastapi.exceptions import HTTPException, RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from vitrail.errors import ArtifactError, ConceptNotFound, PromptTooLong, RunFailed, VitrailError
+from vitrail.errors import ArtifactError, ConceptNotFound, NonFiniteLogits, PromptTooLong, RunFailed, VitrailError
 from vitrail.serve.engine import Overloaded, Stopping
 
 _TYPES = {404: "not_found_error", 405: "invalid_request_error", 429: "overloaded_error", 503: "overloaded_error"}
@@ -139,6 +139,8 @@ def as_api_error(error: Exception, retry_after_s: int) -> ApiError | None:
             return refused(str(error), "prompt", "context_length_exceeded")
         case ConceptNotFound():
             return not_found(str(error), "steer", "concept_not_found")
+        case NonFiniteLogits():
+            return ApiError(500, str(error), code="non_finite_logits")
         case ArtifactError() | RunFailed():  # files of the server: nothing that a client could mend
             return None
         case VitrailError():

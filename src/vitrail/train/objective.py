@@ -375,4 +375,3 @@ def _independence(states: Forward, present: Tensor, settings: LossSettings) -> T
         return discovered
     residual = (states.hidden - states.known).detach() - states.discovered
     return 0.5 * (discovered + independence_sum(residual, known, present, form))
-
