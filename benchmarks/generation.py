@@ -190,7 +190,7 @@ def threshold(path: Path, corpus: Path) -> None:
     _compare_thresholds(vitrail.load(path).network, prompts, fit_ngram(packed, 3), {"repetition_penalty": 1.5})
 
 
-def recited(num_steps: int = 700) -> None:
+def recited(num_steps: int = 1400) -> None:
     """Text made of 16 sentences of 24 to 40 random words, in random order: all but the choice of the next is known."""
     torch.manual_seed(0)
     model = build("1M").train()
@@ -216,7 +216,7 @@ def recited(num_steps: int = 700) -> None:
         loss.backward()
         optimiser.step()
         schedule.step()
-    print(f"trained {num_steps} steps, loss {float(loss):.2f} nats a masked token")
+    print(f"trained {num_steps} steps, loss {loss.item():.2f} nats a masked token")
     rows = [text().numpy() for _ in range(200)]
     scorer = NGramModel.fit(rows, 3, model.config.vocab_size)
     _compare_thresholds(model.eval(), [text()[:PROMPT].tolist() for _ in range(16)], scorer, {})

@@ -169,7 +169,7 @@ def test_other_work_runs_beside_generation(model: LoadedModel, engine: Engine) -
 def test_logits_that_are_not_finite_fail_their_answer_in_one_line(world: Path) -> None:
     damaged = load(world / "model", device="cpu", dtype="float64")
     with torch.no_grad():
-        damaged.network.transformer.ln_f.weight[0] = torch.nan
+        dict(damaged.network.named_parameters())["transformer.ln_f.weight"][0] = torch.nan
     running = Engine(damaged)
     running.start()
     try:
