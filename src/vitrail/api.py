@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from vitrail.artifacts import MANIFEST_NAME
-from vitrail.atlas import LABELS_NAME, load_library
+from vitrail.atlas import LABELS_NAME, LIBRARY_NAME, load_library
 from vitrail.errors import CheckpointError, ConfigError
 from vitrail.loaded import Generation, LoadedModel, Prompt, calibrate_on
 from vitrail.model import (
@@ -135,7 +135,7 @@ def load(
     tokenizer = load_tokenizer(directory, config.controls, config.vocab_size)
     if needs_text and tokenizer is None:
         raise missing_tokenizer(directory, config.controls)
-    _require_own(directory, config, tokenizer)
+    _require_own(directory, config, tokenizer, needs_names=labels is None)
     library = load_library(
         directory if labels is None else find_file(labels, LABELS_NAME), config.known_count, config.discovered_count
     )
@@ -145,11 +145,14 @@ def load(
     return LoadedModel(directory=directory, network=network, library=library, found_tokenizer=tokenizer)
 
 
-def _require_own(directory: Path, config: ModelConfig, tokenizer: Tokenizer | None) -> None:
-    """Our own models have a row for each token and no other; released ones may have more rows."""
-    if tokenizer is None or not (directory / MANIFEST_NAME).is_file():
+def _require_own(directory: Path, config: ModelConfig, tokenizer: Tokenizer | None, *, needs_names: bool) -> None:
+    """Our own models have names for their concepts, and a row for each token and no other; released ones may not."""
+    if not (directory / MANIFEST_NAME).is_file():
         return
-    num_tokens = config.vocab_size - len(tokenizer.unused_ids)
+    names = directory / LIBRARY_NAME
+    if needs_names and config.interpretable and not names.is_file():
+        raise CheckpointError(f"{names}: missing; copy the model again")
+    num_tokens = config.vocab_size - (len(tokenizer.unused_ids) if tokenizer is not None else 0)
     if num_tokens != config.vocab_size:
         raise CheckpointError(
             f"{directory}/tokenizer: {num_tokens} tokens, config.json has {config.vocab_size}; "

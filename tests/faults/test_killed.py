@@ -88,7 +88,7 @@ def test_last_checkpoint_is_not_written_over(world: World, tmp_path: Path) -> No
     words = world.words("model", place / "model")
     stamps = []
     for _attempt in range(2):
-        at_the_end = Moment(place, 0, ending="/config.json.partial")
+        at_the_end = Moment(place, 0, ending="/model.safetensors.partial")
         with Running(*words, folder=tmp_path / "streams", at=at_the_end) as running:
             assert running.wait().code == KILLED
         stamps.append(_checkpoint(place).stat().st_mtime_ns)

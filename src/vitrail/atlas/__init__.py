@@ -7,11 +7,12 @@ from vitrail.atlas.build import build_atlas
 from vitrail.atlas.encoder import MiniLM
 from vitrail.atlas.judge import Judge, KeywordScore
 from vitrail.atlas.labels import LABELS_NAME, load_library, numbered_library
-from vitrail.atlas.library import Card, ConceptLibrary
+from vitrail.atlas.library import LIBRARY_NAME, Card, ConceptLibrary
 from vitrail.atlas.settings import AtlasSettings
 
 __all__ = [
     "LABELS_NAME",
+    "LIBRARY_NAME",
     "AnnotatedCorpus",
     "Annotation",
     "Annotator",

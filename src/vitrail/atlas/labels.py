@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vitrail.atlas.library import LIBRARY_NAME, Card, ConceptLibrary, Head
-from vitrail.errors import ArtifactError
+from vitrail.errors import ArtifactError, CheckpointError
 
 LABELS_NAME = "concept_labels.parquet"
 
@@ -34,7 +34,7 @@ def load_library(place: Path, num_known: int, num_discovered: int) -> ConceptLib
         the library; numbers for names where a directory has no such file.
 
     Raises:
-        ArtifactError: missing, damaged, or of another model.
+        ArtifactError: missing, damaged, or (a CheckpointError) of another model.
     """
     file = place
     if not place.exists():
@@ -48,7 +48,7 @@ def load_library(place: Path, num_known: int, num_discovered: int) -> ConceptLib
         return read_labels(file, num_known, num_discovered)
     library = ConceptLibrary.load(file)
     if library.num_known != num_known:
-        raise ArtifactError(
+        raise CheckpointError(
             f"{file}: {library.num_known} known concepts, config.json has {num_known}; "
             "copy the library that the model was trained with"
         )

@@ -171,6 +171,8 @@ def weight_files(directory: Path) -> list[Path]:
     Raises:
         CheckpointError: there is none, or the index names one that is not there or outside the directory.
     """
+    if not directory.is_dir():
+        raise CheckpointError(f"{directory}: no such directory; name a model directory")
     if (directory / INDEX_NAME).exists():
         weight_map = read_object(directory / INDEX_NAME).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
