@@ -453,3 +453,15 @@ def test_without_gaps_and_new_tokens_there_is_nothing_to_write() -> None:
         generate(tiny_model(), [[1, 2]], Sampling(max_new_tokens=0))
     with pytest.raises(ConfigError, match="gaps are filled on the attention grid"):
         generate(tiny_model(), [[1, MASK]], Sampling(max_new_tokens=3, grid="prompt"))
+
+
+def test_in_batches_of_one_shape_a_request_is_bitwise_the_same_whatever_its_companions() -> None:
+    """fp32: equal batch size, prefix and window run the same kernels, row by row."""
+    model = init_model(tiny_model().config, 3).eval()
+    sampling = Sampling(max_new_tokens=BLOCK + 2, tokens_per_step=2, temperature=0.8, seed=1)
+    found = []
+    for n in (4, 9, 13):
+        steered = SteerPlan(plan_of(n).direction.float(), 2, None, f"#{n}=+1.0")
+        prompts = [[1, 2, 3], [n, n + 1, n + 2], [2 * n] * 3]
+        found.append(generate(model, prompts, sampling, [None, steered, None])[0])
+    assert found[0].commits == found[1].commits == found[2].commits
