@@ -202,7 +202,7 @@ class LoadedModel:
             ConfigError: an option that does not exist, is out of range or has no effect, or a steering request that
                 cannot be read.
             PromptTooLong: prompt and answer do not fit the context.
-            RunFailed: the model gave logits that are not finite.
+            NonFiniteLogits: the model gave logits that are NaN or infinite.
         """
         return self.continue_prompt(prompt, Sampling.parse(options, where="generate"), steer, on_commit, stop)
 
@@ -234,8 +234,7 @@ class LoadedModel:
                 results[number] = error
         run(self.network, list(requests.values()), on_commit)
         for number, request in requests.items():
-            written = Generation(self, request.trace(self.model_id), asked[number].stops)
-            results[number] = request.failure or written
+            results[number] = request.failure or self._generation(request, asked[number])
         return [results[number] for number in range(len(asked))]
 
     def infill(
@@ -317,7 +316,7 @@ class LoadedModel:
         run(self.network, [request], on_commit)
         if request.failure is not None:
             raise request.failure
-        return Generation(self, request.trace(self.model_id), asked.stops)
+        return self._generation(request, asked)
 
     def request(
         self,
@@ -358,6 +357,9 @@ class LoadedModel:
             ends = stop_ids(self.network.config, sampling)
             ending = Beginning(self.tokenizer, len(ids), stops, ends).stops_at
         return self.request(number, ids, sampling, self.plan(prompt.steer), ending)
+
+    def _generation(self, request: Request, prompt: "Prompt") -> "Generation":
+        return Generation(self, request.trace(self.model_id), prompt.stops)
 
     def answer(self, trace: Trace) -> "Generation":
         """An earlier answer of this model, to be explained.

@@ -1,7 +1,7 @@
 """`vitrail generate`: continue prompts, or fill gaps in them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -96,17 +96,11 @@ def generate(
         raise ConfigError("--save keeps the trace of one prompt; give one, or leave it out")
     loaded = load(model, device=device, dtype=dtype, needs_text=True)
     sampling = flags.sampling(max_new_tokens if max_new_tokens is not None else 64 if gap is None else 0)
-    asked: dict[int, Prompt] = {}
-    wrong: dict[int, Generation | VitrailError] = {}
-    for number, text in enumerate(prompt):
-        try:
-            asked[number] = Prompt(words_of(loaded, text, gap), steer, tuple(stop), sampling)
-        except ConfigError as error:
-            wrong[number] = error
+    asked = [asked_for(loaded, text, gap, Prompt("", steer, tuple(stop), sampling)) for text in prompt]
     printer = CommitPrinter(loaded, progress_console, has_many=len(prompt) > 1)
-    written = loaded.generate_many(list(asked.values()), on_commit=None if json else printer)
-    found = wrong | dict(zip(asked, written, strict=True))
-    answers = [found[number] for number in range(len(prompt))]
+    readable = [one for one in asked if isinstance(one, Prompt)]
+    written = iter(loaded.generate_many(readable, on_commit=None if json else printer))
+    answers = [next(written) if isinstance(one, Prompt) else one for one in asked]
     faults = [answer for answer in answers if isinstance(answer, VitrailError)]
     if len(prompt) == 1 and faults:
         raise faults[0]
@@ -123,25 +117,26 @@ def generate(
         raise faults[0]
 
 
-def words_of(loaded: LoadedModel, text: str, gap: int | None) -> str | tuple[int, ...]:
+def asked_for(loaded: LoadedModel, text: str, gap: int | None, options: Prompt) -> Prompt | VitrailError:
     """A prompt, its gaps as masked ids.
 
     Args:
         loaded: the model.
         text: as typed.
         gap: tokens of each gap; None where there are none.
+        options: the prompt but for its words.
 
     Returns:
-        the text, or ids where it has gaps.
-
-    Raises:
-        ConfigError: a size of gaps, but no gap.
+        the prompt, or what is wrong with it: a size of gaps but no gap, or a text that cannot be read.
     """
     if gap is None:
-        return text
+        return replace(options, words=text)
     if GAP not in text:
-        raise ConfigError(f"--gap {gap}: no {GAP} in the prompt '{text[:40]}'; mark where the gap is")
-    return loaded.with_gaps(text.split(GAP), gap)
+        return ConfigError(f"--gap {gap}: no {GAP} in the prompt '{text[:40]}'; mark where the gap is")
+    try:
+        return replace(options, words=loaded.with_gaps(text.split(GAP), gap))
+    except ConfigError as error:
+        return error
 
 
 def result_of(prompt: str, steer: str, answer: Generation | VitrailError) -> dict[str, Any]:

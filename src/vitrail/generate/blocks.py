@@ -97,6 +97,7 @@ class _Stream:
         self._cache = BlockCache(0)
 
     def takes(self, _request: Request) -> bool:
+        """Whether a request runs in this stream."""
         return True
 
     def view(self, request: Request, start: int, stop: int) -> list[int]:
@@ -109,6 +110,7 @@ class _Stream:
         return 0
 
     def join(self, requests: Sequence[Request]) -> None:
+        """Take requests in, and the whole blocks of their prompts into the cache."""
         caches = [self._cache] if self.requests else []
         mine = [request for request in requests if self.takes(request)]
         for group in grouped(mine, lambda request: (request.done, self.layer(request))):

@@ -43,7 +43,7 @@ def generate(
     Raises:
         PromptTooLong: a prompt and its new tokens exceed the context.
         ConfigError: a wrong id in a prompt, or an option that the model cannot have.
-        RunFailed: logits that are not finite.
+        NonFiniteLogits: logits that are NaN or infinite.
     """
     samplings = [sampling] * len(prompts) if isinstance(sampling, Sampling) else sampling
     requests = [

@@ -111,7 +111,7 @@ def banned_ids(config: ModelConfig, sampling: Sampling) -> list[int]:
 
     Args:
         config: of the model.
-        sampling: of the request; its stop ids are always allowed.
+        sampling: of the request; of the ids it bans, and of `eos` and `eoc`, those that end its text stay allowed.
 
     Returns:
         the ids, sorted.
