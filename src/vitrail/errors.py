@@ -49,6 +49,12 @@ class NonFiniteLogits(RunFailed):
     """A model that gives logits that are NaN or infinite; the answer is abandoned."""
 
 
+class Stopped(VitrailError):
+    """A run that was asked to end (SIGTERM) and has saved where it stands."""
+
+    exit_code = 143
+
+
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
     """A hint that names the closest known words, or an empty string where none is close.
 

@@ -6,7 +6,7 @@ a YAML file, and dotted overrides (`model.width=256`), in that order, and are st
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -112,10 +112,20 @@ def _first_fault(cls: type[BaseModel], error: ValidationError) -> str:
 
 
 def _fields_at(cls: type[BaseModel], path: list[str]) -> list[str]:
+    """Names of the settings in a group; a number in the path is a place in a list of groups."""
     for part in path:
+        if part.isdigit():
+            continue
         field = cls.model_fields.get(part)
-        inner = field.annotation if field else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+        inner = _group_in(field.annotation) if field else None
+        if inner is None:
             return []
         cls = inner
     return list(cls.model_fields)
+
+
+def _group_in(annotation: Any) -> type[BaseModel] | None:
+    """The group that an annotation holds: itself, or within `| None` or a tuple."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for inner in get_args(annotation) if (found := _group_in(inner))), None)

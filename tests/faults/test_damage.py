@@ -14,7 +14,7 @@ FILES = {
     "corpus": "documents/part-00000.parquet",
     "atlas": "annotator.safetensors",
     "annotated": "embeddings/chunks.npy",
-    "packed": "train/tokens.npy",
+    "packed": "shards/00000.train.safetensors",
     "model": "model.safetensors",
     "index": "index.faiss",
 }
@@ -95,7 +95,7 @@ def test_info_tells_of_damage(copy: World, tmp_path: Path) -> None:
     damage(copy.of("packed") / FILES["packed"], "missing")
     done = vitrail("info", copy.of("packed"), folder=tmp_path)
     assert done.code == 0
-    assert "train/tokens.npy: damaged or missing (no such file)" in done.out
+    assert "shards/00000.train.safetensors: damaged or missing (no such file)" in done.out
     done = vitrail("info", copy.of("corpus"), "--json", folder=tmp_path)
     assert json.loads(done.out)["damage"] == ""
 

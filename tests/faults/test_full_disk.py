@@ -67,8 +67,8 @@ def test_training_keeps_its_checkpoint_and_goes_on(world: World, disk: SmallDisk
     disk.remount("size=8m")
     runs = disk.place / "runs"
     words = world.words("model", runs / "model")
-    state = world.of("model") / "training" / "state.safetensors"
-    ballast = fill(disk, int(1.5 * state.stat().st_size))
+    files = ("model.safetensors", "training/state.safetensors")
+    ballast = fill(disk, int(1.5 * sum((world.of("model") / name).stat().st_size for name in files)))
     assert_full(vitrail(*words, folder=tmp_path), runs / "model")
     (work,) = runs.glob(".model.work-*")
     assert len(list(work.glob("step-*"))) == 1

@@ -86,7 +86,7 @@ class World:
             "atlas": ["atlas", "build", corpus, "--num_concepts", "12"],
             "annotated": ["atlas", "annotate", corpus, "--atlas", atlas],
             "packed": ["pack", annotated, "--tokenizer", "train:400", "--length", "80", "--long_chunks", "drop"],
-            "model": ["train", self.config, "--packed", packed],
+            "model": ["train", self.config, "--packed", packed, "--logs", self.folder / "logs"],
             "index": [
                 *("index", "build", model, annotated, "--packed", packed),
                 *("--fit_chunks", "100", "--recall_queries", "20", "--hidden_width", "16"),

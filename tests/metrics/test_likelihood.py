@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 from itertools import combinations
 
@@ -10,6 +11,7 @@ from vitrail.metrics.likelihood import (
     draw_block_mask,
     fixed_rate_loss,
     mdlm_nats,
+    next_token_nats,
     nine_bin_loss,
     per_block_loss,
 )
@@ -122,3 +124,14 @@ def test_same_seed_same_bound(make_model: MakeModel) -> None:
         for _ in range(2)
     )
     assert torch.equal(one, other)
+
+
+def test_next_token_nats_are_the_log_probabilities_one_by_one(make_model: MakeModel) -> None:
+    model, tokens = make_model(backbone="ar"), tokens_of(3)
+    present = tokens != model.config.pad_id
+    found = next_token_nats(model, tokens, present)
+    for row, ids in enumerate(tokens):
+        total = math.log(model.config.vocab_size)
+        for place in range(1, int(present[row].sum())):
+            total -= float(model(ids[None, :place]).logits[0, -1].double().log_softmax(-1)[ids[place]])
+        assert float(found[row]) == pytest.approx(total, rel=1e-5)

@@ -25,7 +25,9 @@ def random_chunks(seed: int, num_documents: int, max_words: int = 20) -> list[Ch
             labels = tuple(Label(int(c), 1.0, ((0, min(4, len(text))),) if c % 2 else ()) for c in concepts)
             place = (len(chunks), f"{document_id}:{start}", document_id, start, start + len(text))
             split = split_of(document_id)
-            chunks.append(Chunk(*place, text, labels, f"source/{number}", "CC0", "Title", "domain", split))
+            chunks.append(
+                Chunk(*place, text, labels, f"source/{number}", "CC0", "Title", f"domain {number % 3}", split)
+            )
             start += len(text)
     return chunks
 

@@ -1,6 +1,7 @@
-"""Packing: every chunk once and whole, labels where they belong, batches a pure function of seed and step."""
+"""Packing: every chunk once and whole, labels where they belong, bad input named."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.packed.annotated import NUM_CONCEPTS, random_chunks, write_annotated
-from vitrail.atlas import Chunk
+from vitrail.artifacts import read_json, write_json
+from vitrail.atlas import Chunk, Label
 from vitrail.errors import ArtifactError, ConfigError, CorpusError
-from vitrail.packed import Loader, PackedCorpus, PackedSplit, PackSettings, fill_sequences, pack_corpus
-from vitrail.text import Tokenizer, train_tokenizer
+from vitrail.packed import PackedCorpus, PackedSplit, PackSettings, fill_sequences, pack_corpus
+from vitrail.text import Tokenizer
 
 LENGTH = 67
 SPLITS: tuple[PackedSplit, ...] = ("train", "heldout")
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return train_tokenizer([chunk.text for chunk in random_chunks(0, 50)], 331)
 
 
 @pytest.fixture(scope="module")
@@ -124,26 +121,6 @@ def test_a_batch_is_its_rows_side_by_side(packed: PackedCorpus, data: st.DataObj
     assert batch.num_chunks == sum(one.num_chunks for one in alone)
 
 
-@settings(max_examples=15, deadline=None)
-@given(batch_size=st.integers(1, 13), seed=st.integers(0, 9))
-def test_each_epoch_is_a_permutation(packed: PackedCorpus, batch_size: int, seed: int) -> None:
-    loader = Loader(packed, batch_size, seed)
-    num = packed.num_sequences("train")
-    stream = [row for step in range(-(-2 * num // batch_size)) for row in loader.rows_at(step)]
-    assert sorted(stream[:num]) == sorted(stream[num : 2 * num]) == list(range(num))
-    assert stream[:num] != stream[num : 2 * num], "epochs are shuffled anew"
-    assert Loader(packed, batch_size, seed + 1).rows_at(0) != loader.rows_at(0) or batch_size < 4
-
-
-def test_a_step_does_not_depend_on_those_before(packed: PackedCorpus) -> None:
-    loader, fresh = Loader(packed, 3, 5), Loader(packed, 3, 5)
-    for step in range(40):
-        loader.batch_at(step)
-    again = [loader.batch_at(7), fresh.batch_at(7)]
-    assert torch.equal(again[0].tokens, again[1].tokens)
-    assert torch.equal(again[0].span_pos, again[1].span_pos)
-
-
 def test_packing_twice_gives_the_same_bytes(
     packed: PackedCorpus, tokenizer: Tokenizer, tmp_path: Path, chunks: list[Chunk]
 ) -> None:
@@ -176,7 +153,63 @@ def test_bad_input_is_named(packed: PackedCorpus, tokenizer: Tokenizer, tmp_path
         pack_corpus(annotated, tokenizer, tmp_path / "packed", PackSettings())
     write_annotated(tmp_path / "whole", random_chunks(4, 5))
     pack_corpus(tmp_path / "whole", tokenizer, tmp_path / "packed", PackSettings())
-    column = tmp_path / "packed" / "train" / "tokens.npy"
-    column.write_bytes(column.read_bytes()[:200])
-    with pytest.raises(ArtifactError, match=r"tokens\.npy: damaged or missing"):
+    with pytest.raises(ConfigError, match="at least one process"):
+        pack_corpus(tmp_path / "whole", tokenizer, tmp_path / "packed", PackSettings(), workers=0)
+    shard = tmp_path / "packed" / "shards" / "00000.train.safetensors"
+    shard.write_bytes(shard.read_bytes()[:200])
+    with pytest.raises(ArtifactError, match=r"00000\.train\.safetensors: damaged or missing \(200 bytes instead of"):
         PackedCorpus.open(tmp_path / "packed")
+
+
+def test_another_layout_is_named(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    pack_corpus(write_annotated(tmp_path / "annotated", random_chunks(4, 5)), tokenizer, tmp_path / "p", PackSettings())
+    values = read_json(tmp_path / "p" / "manifest.json")
+    del values["settings"]["layout"]
+    write_json(tmp_path / "p" / "manifest.json", values)
+    with pytest.raises(ArtifactError, match="packed in layout 1, this vitrail reads 2; pack the corpus again"):
+        PackedCorpus.open(tmp_path / "p")
+
+
+def test_labels_of_another_library_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """They would silently mean other concepts."""
+    chunks = [replace(chunk, labels=(Label(NUM_CONCEPTS, 1.0, ()),)) for chunk in random_chunks(4, 5)]
+    annotated = write_annotated(tmp_path / "annotated", chunks)
+    named = rf"chunk {chunks[0].chunk_id} carries concept {NUM_CONCEPTS}, the library has {NUM_CONCEPTS} \(0\.\.6\)"
+    with pytest.raises(ArtifactError, match=named):
+        pack_corpus(annotated, tokenizer, tmp_path / "packed", PackSettings())
+    library = annotated / "concepts.parquet"
+    library.write_bytes(library.read_bytes().swapcase())  # of the same length, which a look at sizes does not notice
+    with pytest.raises(ArtifactError, match=r"concepts\.parquet: changed since the corpus was annotated"):
+        pack_corpus(annotated, tokenizer, tmp_path / "packed", PackSettings())
+
+
+def test_loss_mask_is_all_but_padding(packed: PackedCorpus) -> None:
+    batch = packed.batch("train", range(packed.num_sequences("train")))
+    assert torch.equal(batch.loss_mask, batch.tokens != packed.tokenizer().pad_id)
+    assert not batch.loss_mask.all()
+
+
+@pytest.mark.parametrize("group_by", ["none", "source", "domain"])
+def test_sequences_hold_one_group_or_one_document(
+    group_by: str, tokenizer: Tokenizer, chunks: list[Chunk], tmp_path: Path
+) -> None:
+    annotated = write_annotated(tmp_path / "annotated", chunks)
+    for documents in ("mixed", "one"):
+        values = PackSettings.parse(
+            {"length": LENGTH, "group_by": group_by, "documents": documents, "shard_chunks": 97}
+        )
+        pack_corpus(annotated, tokenizer, tmp_path / documents, values)
+        packed = PackedCorpus.open(tmp_path / documents)
+        names = packed.groups_of("train", range(packed.num_sequences("train")))
+        assert Counter(names) == packed.groups("train")
+        seen: list[int] = []
+        for row, name in enumerate(names):
+            held = [chunks[chunk] for chunk in packed.batch("train", [row]).rows.tolist()]
+            seen += [chunk.row for chunk in held]
+            assert {"" if group_by == "none" else getattr(chunk, group_by) for chunk in held} == {name}
+            if documents == "one":
+                assert len({chunk.document_id for chunk in held}) == 1
+        assert sorted(seen) == [chunk.row for chunk in chunks if chunk.split == "train"]
+        for name, count in packed.groups("train").items():
+            rows = packed.rows_of("train", name, np.arange(count))
+            assert rows.tolist() == [row for row, other in enumerate(names) if other == name]

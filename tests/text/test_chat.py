@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Backend
 from tests.text.conftest import CHAT, KINDS, byte_level, controls_of, unigram, write
 from vitrail.errors import ConfigError
 from vitrail.text import ControlIds, Tokenizer, load_tokenizer, train_tokenizer
-from vitrail.text.chat import HeaderTemplate, JinjaTemplate, PlainTemplate
+from vitrail.text.chat import HeaderTemplate, JinjaTemplate, PlainTemplate, turns_of
 from vitrail.text.controls import Part, control_splitter
 from vitrail.text.released import CHAT_TEMPLATE
 
@@ -185,3 +185,25 @@ def test_what_is_no_conversation_is_one_line() -> None:
 def test_white_space_beside_a_control_token_belongs_to_it_where_the_vocabulary_says_so() -> None:
     split = control_splitter({"<e>": 5, "<ee>": 6}, {5: AddedToken("<e>", rstrip=True, lstrip=True)}, {5, 6})
     assert split("a <e> \nb<ee> c") == ["a", 5, "b", 6, " c"]
+
+
+def test_answers_that_a_template_rewrites_are_refused() -> None:
+    """Thoughts of earlier turns are often left out once more follows, so what was generated is not what is there."""
+    source = (
+        "{% for message in messages %}<|im_start|>{{ message['content'] if loop.last else '' }}<|im_end|>"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|>{% endif %}"
+    )
+    said = [{"role": role, "content": "a"} for role in ("user", "assistant", "user", "assistant")]
+    with pytest.raises(ConfigError, match="message 1: the chat template writes what stands before it otherwise"):
+        turns_of(JinjaTemplate(source, {}, SPLIT), said)
+
+
+def test_answers_end_with_the_last_control_token() -> None:
+    """What the template writes behind it belongs to the next prompt."""
+    said = [{"role": role, "content": "a"} for role in ("user", "assistant", "user", "assistant")]
+    turns = turns_of(JinjaTemplate(CHAT, {"bos_token": ""}, SPLIT), said)
+    assert [parts for parts, is_answer in turns if is_answer] == [["a", 2], ["a", 2]]
+    assert [written(parts) for parts, is_answer in turns if not is_answer] == [
+        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n",
+        "\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n",
+    ]

@@ -1,16 +1,23 @@
 """A tiny model and tiny batches, with sizes that are different primes where divisibility allows."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.train.themes import make_packed
 from vitrail.model import ConceptLM, ModelConfig, init_model
 from vitrail.packed import PackedBatch, PackedCorpus
 from vitrail.text import Tokenizer
 
 BLOCK, LENGTH, NUM_CONCEPTS, VOCAB = 4, 14, 7, 41
 PAD, BOS, EOS, EOC, MASK = range(5)
+
+
+@pytest.fixture(scope="session")
+def packed_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_packed(tmp_path_factory.mktemp("themes"))
 
 
 @pytest.fixture
@@ -65,6 +72,7 @@ def make_batch(rows: int = 5, seed: int = 0, length: int = LENGTH) -> PackedBatc
     span_concept = torch.randint(NUM_CONCEPTS, (len(span_pos),), generator=rng)
     return PackedBatch(
         tokens=tokens,
+        loss_mask=tokens != PAD,
         chunk=chunk,
         num_chunks=number,
         label_chunk=label_chunk,

@@ -10,10 +10,11 @@ import torch
 from vitrail.errors import CheckpointError, RunFailed
 from vitrail.model import ConceptLM
 from vitrail.packed import PackedCorpus
-from vitrail.train.loop import Progress, num_steps, train
+from vitrail.train.distributed import Root
+from vitrail.train.loop import OnProgress, Progress, num_steps, train
 from vitrail.train.optim import Optimisers
 from vitrail.train.settings import HeldoutSettings, SteeringSettings, TrainSettings
-from vitrail.train.state import TENSORS, latest_checkpoint, load_state
+from vitrail.train.state import latest_checkpoint, load_checkpoint
 
 Model = Callable[..., ConceptLM]
 STEPS = 12
@@ -26,7 +27,7 @@ def _settings(*, steering: bool = False, every: int = 5, micro: int | None = Non
         micro_batch=micro,
         precision="fp32",
         checkpoint_every_steps=every,
-        heldout=HeldoutSettings(every_steps=4, sequences=5),
+        heldout=HeldoutSettings(every_steps=4, sequences=5, steering_concepts=3 if steering else 0),
         steering=SteeringSettings(recalibrate_steps=3) if steering else None,
     )
 
@@ -34,14 +35,19 @@ def _settings(*, steering: bool = False, every: int = 5, micro: int | None = Non
 @pytest.fixture(autouse=True)
 def _lifted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiny corpus has no tokenizer to count tokens with: three fixed tokens stand for each concept."""
-    table = torch.zeros(7, 41, dtype=torch.bool)
-    for concept in range(7):
-        table[concept, 10 + concept : 13 + concept] = True
-    monkeypatch.setattr("vitrail.train.loop.lifted_tokens", lambda packed, num: table)
+    table = torch.arange(10, 17)[:, None] + torch.arange(3)
+    for module in ("loop", "evaluation"):
+        monkeypatch.setattr(f"vitrail.train.{module}.lifted_tokens", lambda packed, num, limit: table)
 
 
 class _InterruptError(Exception):
     pass
+
+
+def _train(
+    model: ConceptLM, packed: PackedCorpus, settings: TrainSettings, work: Path, on_progress: OnProgress | None = None
+) -> None:
+    train(Root(model), Optimisers(model, settings.optim), packed, settings, work, on_progress=on_progress)
 
 
 def _run(
@@ -54,7 +60,7 @@ def _run(
         if progress.step == stop_at:
             raise _InterruptError
 
-    train(model, packed, settings, work, on_progress=observe)
+    _train(model, packed, settings, work, observe)
     return seen
 
 
@@ -110,11 +116,11 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_checkpoint(
             model.transformer.tok_emb.weight.data[9] = torch.nan
 
     with pytest.raises(RunFailed, match=r"step 7: language.*is not a number.*step-00000005"):
-        train(model, tiny_packed, _settings(), tmp_path, on_progress=poison)
+        _train(model, tiny_packed, _settings(), tmp_path, poison)
     fresh = tiny_model(dtype=torch.float32)
     folder = latest_checkpoint(tmp_path)
     assert folder is not None
-    assert load_state(folder, fresh, Optimisers(fresh, _settings().optim)).step == 5
+    assert load_checkpoint(folder, fresh, Optimisers(fresh, _settings().optim)).step == 5
     assert all(bool(torch.isfinite(p).all()) for p in fresh.parameters())
 
 
@@ -124,12 +130,16 @@ def test_damaged_and_foreign_states_are_refused(tiny_model: Model, tiny_packed: 
     assert folder is not None
     other = tiny_model(dtype=torch.float32, num_layers=1)
     with pytest.raises(CheckpointError, match="another model"):
-        load_state(folder, other, Optimisers(other, _settings().optim))
-    data = (folder / TENSORS).read_bytes()
-    (folder / TENSORS).write_bytes(data[: len(data) // 2])
+        load_checkpoint(folder, other, Optimisers(other, _settings().optim))
+    (shard,) = folder.glob("*.safetensors")
+    data = shard.read_bytes()
+    shard.write_bytes(data[: len(data) // 2])
     model = tiny_model(dtype=torch.float32)
     with pytest.raises(CheckpointError, match="damaged training state"):
-        load_state(folder, model, Optimisers(model, _settings().optim))
+        load_checkpoint(folder, model, Optimisers(model, _settings().optim))
+    shard.unlink()
+    with pytest.raises(CheckpointError, match="no shard is there"):
+        load_checkpoint(folder, model, Optimisers(model, _settings().optim))
 
 
 def test_bf16_runs_and_keeps_fp32_weights(tiny_model: Model, tiny_packed: PackedCorpus, tmp_path: Path) -> None:

@@ -19,8 +19,17 @@ def test_independence_is_compared_with_its_minimum() -> None:
 
 def test_probe_is_compared_with_its_peak() -> None:
     monitors = Monitors()
-    assert [monitors.probe(v) for v in (0.2, 0.4, 0.37)] == [[], [], []]
-    assert "peak 0.400" in monitors.probe(0.35)[0]
+    assert [monitors.probe("accuracy", v) for v in (0.2, 0.4, 0.37)] == [[], [], []]
+    assert "accuracy 0.350" in monitors.probe("accuracy", 0.35)[0]
+
+
+def test_a_small_probe_must_fall_by_more_than_its_noise() -> None:
+    monitors = Monitors()
+    found = [{"accuracy": 0.4, "probe_a": value} for value in (0.5, 0.35, 0.2)]
+    assert monitors.heldout(found[0], 32) == []
+    assert monitors.heldout(found[1], 32) == [], "two standard errors of 32 questions are 0.18"
+    assert "probe_a" in monitors.heldout(found[2], 32)[0]
+    assert "probe_b" in next(iter(Monitors({"peak_probe_b": 0.5}).heldout({"probe_b": 0.35}, 1000)))
 
 
 def test_deaf_concepts() -> None:

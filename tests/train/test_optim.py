@@ -29,7 +29,9 @@ def test_every_parameter_moves_once_and_state_goes_on_exactly(matrices: str, hea
     twin = tiny_model(dtype=torch.float32)
     twin.load_state_dict(model.state_dict())
     second = Optimisers(twin, settings)
-    second.load({name: value.clone() for name, value in first.state().items()})
+    second.make_state(first.state())
+    for name, value in second.state().items():
+        value.copy_(first.state()[name])
     for own, optimiser in ((model, first), (twin, second)):
         _grads(own, 1)
         optimiser.step(0.5)
@@ -52,8 +54,24 @@ def test_a_matrix_update_has_the_rms_of_adamw(tiny_model: Model) -> None:
 def test_the_norm_returned_is_that_before_clipping(tiny_model: Model) -> None:
     model = tiny_model(dtype=torch.float32)
     _grads(model, 0)
-    norm = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()
-    assert Optimisers(model, OptimSettings(clip_norm=0.1)).step(1.0) == pytest.approx(float(norm), rel=1e-5)
+    norm = float(torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm())
+    known = [p.grad.norm() for p in model.known_head.parameters() if p.grad is not None]
+    norms = Optimisers(model, OptimSettings(clip_norm=0.1)).step(1.0)
+    assert norms["all"] == pytest.approx(norm, rel=1e-5)
+    assert norms["known"] == pytest.approx(float(torch.stack(known).norm()), rel=1e-5)
+    assert set(norms) == {"embedding", "backbone", "known", "discovered", "all"}
+
+
+def test_frozen_parameters_are_left_alone(tiny_model: Model) -> None:
+    model = tiny_model(dtype=torch.float32)
+    model.known_head.requires_grad_(False)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimisers = Optimisers(model, OptimSettings())
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
+    optimisers.step(1.0)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, before[name]) == name.startswith("known_head."), name
 
 
 def test_norms_are_not_decayed(tiny_model: Model) -> None:

@@ -119,8 +119,12 @@ class AnnotatedCorpus:
         """The concepts that labels refer to."""
         return ConceptLibrary.load(self.path)
 
-    def chunks(self) -> Iterator[Chunk]:
-        """All chunks in row order; memory stays flat.
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[Chunk]:
+        """Chunks in row order; memory stays flat, and what lies before the first is not read.
+
+        Args:
+            start: first row.
+            stop: row after the last; None for all that follow.
 
         Yields:
             chunks, those of one document together and in reading order.
@@ -128,12 +132,12 @@ class AnnotatedCorpus:
         Raises:
             ArtifactError: a part is missing or damaged.
         """
-        row = 0
-        for part in range(len(self._parts)):
-            for group in range(self._num_groups(part)):
-                for record in self._group(part, group):
+        stop = self.num_chunks if stop is None else min(stop, self.num_chunks)
+        for first in range(start - start % ROW_GROUP, stop, ROW_GROUP):
+            part, inside = divmod(first, PART_ROWS)
+            for row, record in enumerate(self._group(part, inside // ROW_GROUP), first):
+                if start <= row < stop:
                     yield _chunk(row, record)
-                    row += 1
 
     def chunk(self, row: int) -> Chunk:
         """One chunk.
@@ -168,10 +172,6 @@ class AnnotatedCorpus:
             return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         except (OSError, ValueError) as error:
             raise ArtifactError(f"{path}: damaged or missing ({error}); annotate the corpus again") from error
-
-    def _num_groups(self, part: int) -> int:
-        with self._file(part) as file:
-            return int(file.num_row_groups)
 
     def _group(self, part: int, group: int) -> list[dict[str, Any]]:
         try:

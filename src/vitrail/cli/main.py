@@ -1,7 +1,8 @@
 """The `vitrail` command: its table of commands, and how faults become one line and an exit code.
 
-Exit codes: 0 done, 1 failed, 2 bad input, 130 interrupted. A user's mistake gets one line; `--debug`
-adds the traceback. Commands are named by string, so that `vitrail --help` loads no tensor library.
+Exit codes: 0 done, 1 failed, 2 bad input, 130 interrupted, 143 stopped by SIGTERM with its work saved. A user's
+mistake gets one line; `--debug` adds the traceback. Commands are named by string, so that `vitrail --help` loads no
+tensor library.
 """
 
 import ast
@@ -25,7 +26,7 @@ INTERRUPTED = 130
 _COMMANDS = {
     "demo": "vitrail.cli.demo:demo",
     "pack": "vitrail.cli.data:pack",
-    "train": "vitrail.cli.model:train",
+    "train": "vitrail.cli.train:train",
     "generate": "vitrail.cli.generate:generate",
     "explain": "vitrail.cli.model:explain",
     "chat": "vitrail.cli.serve:chat",
@@ -105,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         argv: the words after `vitrail`; None takes them from the process.
 
     Raises:
-        SystemExit: always: 0 done, 1 failed, 2 bad input, 130 interrupted.
+        SystemExit: always: 0 done, 1 failed, 2 bad input, 130 interrupted, 143 stopped by SIGTERM.
     """
     settle_environment()
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -1,14 +1,10 @@
-"""`vitrail train`, `generate`, `explain`, `metrics`, `steer calibrate`."""
+"""`vitrail explain`, `metrics`, `steer calibrate`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn
-from rich.progress import Progress as Bar
 
 from vitrail.api import load
 from vitrail.cli.output import (
@@ -16,53 +12,18 @@ from vitrail.cli.output import (
     Device,
     Dtype,
     Json,
-    Overrides,
     SeedFlag,
     Whole,
     answering,
-    described,
     emit,
-    parse_overrides,
-    progress_console,
     working,
 )
 from vitrail.errors import ConfigError
 from vitrail.generate import Trace
 from vitrail.metrics import measure_model
 from vitrail.packed import PackedCorpus
-from vitrail.train import OnProgress, Progress, TrainSettings, train_model
 
 Steering = Annotated[str, Parameter(help='such as "exports=+1.0; religions=off"')]
-
-
-def train(
-    config: Path,
-    *overrides: Overrides,
-    packed: Path,
-    out: Path,
-    init_from: Path | None = None,
-    resume: bool = True,
-    json: Json = False,
-) -> None:
-    """Train a model, or continue one.
-
-    Example: `vitrail train configs/train.yaml --packed runs/packed --out runs/model --optim.matrix_rate 0.02`
-
-    An interrupted run goes on where it was and ends with the same weights as one that was not.
-
-    Args:
-        config: YAML file of settings; see `configs/`.
-        overrides: any setting of it.
-        packed: a packed corpus.
-        out: directory of the model.
-        init_from: a model to continue.
-        resume: go on with an interrupted run of the same settings; `--no-resume` begins again.
-        json: print one JSON object.
-    """
-    settings = TrainSettings.load(config, parse_overrides(overrides))
-    with _training_progress() as on_progress:
-        manifest = train_model(packed, out, settings, init_from=init_from, resume=resume, on_progress=on_progress)
-    emit({"id": manifest.id, "counts": manifest.counts}, json, described(out, manifest.counts))
 
 
 def explain(
@@ -164,15 +125,3 @@ def calibrate(
     scales = [scale.scale for scale in calibration.known.values()]
     text = f"{model}/calibration.json: {len(scales)} concepts, layer {calibration.layer}, target {target}"
     emit({"layer": calibration.layer, "target": target, "scales": scales}, json, text)
-
-
-@contextmanager
-def _training_progress() -> Iterator[OnProgress]:
-    columns = (BarColumn(bar_width=24), TextColumn("{task.fields[note]}"))
-    with Bar(*columns, console=progress_console, transient=True) as bar:
-        task = bar.add_task("training", total=1.0, note="")
-
-        def show(progress: Progress) -> None:
-            bar.update(task, completed=progress.step / progress.num_steps, note=progress.line)
-
-        yield show

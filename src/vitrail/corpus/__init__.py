@@ -3,6 +3,7 @@
 from vitrail.corpus.chunking import DEFAULT_MAX_CHARS, DEFAULT_MAX_TOKENS, chunk_text, estimate_tokens
 from vitrail.corpus.document import Document, Split, document_id, split_of
 from vitrail.corpus.importing import CorpusSettings, import_corpus
+from vitrail.corpus.readers import jsonl_lines
 from vitrail.corpus.store import Corpus
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "document_id",
     "estimate_tokens",
     "import_corpus",
+    "jsonl_lines",
     "split_of",
 ]

@@ -164,7 +164,7 @@ def _text_record(file: RawFile, text_field: str, skipped: Skipped) -> Iterator[d
 
 
 def _jsonl_records(file: RawFile, skipped: Skipped) -> Iterator[dict[str, Any]]:
-    for line in _lines(file):
+    for line in jsonl_lines(file.path):
         if not line.strip():
             continue
         try:
@@ -178,17 +178,30 @@ def _jsonl_records(file: RawFile, skipped: Skipped) -> Iterator[dict[str, Any]]:
             skipped.add(file.name, "line that is not a JSON object")
 
 
-def _lines(file: RawFile) -> Iterator[bytes]:
+def jsonl_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a plain or compressed file.
+
+    Args:
+        path: the file; its ending (`.gz`, `.zst`) says whether it is compressed.
+
+    Yields:
+        lines.
+
+    Raises:
+        CorpusError: it cannot be read, or it is compressed and torn or damaged.
+    """
     try:
-        with file.path.open("rb") as raw:
-            if file.path.suffix.lower() == ".gz":
+        with path.open("rb") as raw:
+            if path.suffix.lower() == ".gz":
                 yield from gzip.GzipFile(fileobj=raw)
-            elif file.path.suffix.lower() == ".zst":
+            elif path.suffix.lower() == ".zst":
                 yield from _zstd_lines(raw)
             else:
                 yield from raw
     except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
-        raise CorpusError(f"{file.path}: corrupt compressed file ({error}); fetch it again or leave it out") from error
+        raise CorpusError(f"{path}: corrupt compressed file ({error}); fetch it again or leave it out") from error
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def _zstd_lines(raw: io.BufferedReader) -> Iterator[bytes]:

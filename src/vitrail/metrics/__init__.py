@@ -1,6 +1,6 @@
 """Measures of a model: likelihood, concepts, contribution, deletion, independence (§7, appendix H)."""
 
-from vitrail.metrics.alignment import count_tokens, known_alignment, top_tokens
+from vitrail.metrics.alignment import alignment_share, count_tokens, known_alignment, top_tokens
 from vitrail.metrics.concept_loss import Aggregation, aggregate_chunks, chunk_concept_loss, prior_loss
 from vitrail.metrics.concepts import concept_detection
 from vitrail.metrics.contribution import contribution
@@ -27,6 +27,7 @@ __all__ = [
     "NGramModel",
     "PartMeans",
     "aggregate_chunks",
+    "alignment_share",
     "auc_per_concept",
     "average_precision_per_concept",
     "bits_per_byte",

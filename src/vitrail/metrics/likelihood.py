@@ -67,6 +67,8 @@ def bits_per_byte(
 ) -> dict[str, Any]:
     """The clean-prefix block bound in bits per byte, beside n-gram models on the same tokens and bytes.
 
+    An autoregressive model has its exact likelihood there, its first token coded as one of V.
+
     Args:
         model: the model, in evaluation.
         packed: where the sequences come from.
@@ -86,8 +88,11 @@ def bits_per_byte(
     num_bytes = np.array([batch.num_bytes for batch in batches], dtype=np.float64)
     present = is_present(model, tokens)
     rng = torch.Generator().manual_seed(seed)
+    is_ar = model.config.backbone == "ar"
     bounds = [
-        clean_prefix_nats(model, part, kept, num_draws=num_draws, rng=rng)
+        next_token_nats(model, part, kept)
+        if is_ar
+        else clean_prefix_nats(model, part, kept, num_draws=num_draws, rng=rng)
         for part, kept in zip(torch.split(tokens, _BATCH_SIZE), torch.split(present, _BATCH_SIZE), strict=True)
     ]
     figures = {"model": _per_byte(torch.cat(bounds).double().numpy(), num_bytes)}
@@ -104,6 +109,26 @@ def bits_per_byte(
         **{f"ci95_{name}": figures[name].ci95 for name in ngrams},
     }
     return dict(plain(table))
+
+
+@torch.no_grad()
+def next_token_nats(
+    model: ConceptLM, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"]
+) -> Float[Tensor, " B"]:
+    """What an autoregressive model needs for each sequence, in nats (§2.2).
+
+    Args:
+        model: of backbone `ar`.
+        tokens: sequences.
+        present: False at padding, which is not counted.
+
+    Returns:
+        [B] nats of all tokens; the first, which nothing predicts, as one of V with equal chances.
+    """
+    hidden, asked = model.hidden(tokens), present[:, 1:]
+    nats = torch.zeros(asked.shape, dtype=torch.float64)
+    nats[asked] = _nats_at(model, hidden[:, :-1][asked], tokens[:, 1:][asked]).double()
+    return nats.sum(1) + present[:, 0] * math.log(model.config.vocab_size)
 
 
 @torch.no_grad()

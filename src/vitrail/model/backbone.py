@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from vitrail.model.attention import Attend, AttentionKernel, Visibility, rope_angles, rotate
 from vitrail.model.cache import BlockCache
@@ -182,6 +183,7 @@ class Block(nn.Module):
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.is_pre_norm = config.norm_order == "pre"
+        self.is_recomputed = False
         self.ln_1, self.ln_2 = _norm(config, config.width), _norm(config, config.width)
         self.attn = Attention(config, layer)
         self.mlp = GatedMlp(config) if config.mlp_type == "swiglu" else Mlp(config)
@@ -196,6 +198,12 @@ class Block(nn.Module):
         Returns:
             [B T D] residual stream after the layer.
         """
+        if self.is_recomputed and torch.is_grad_enabled():
+            output: Tensor = checkpoint(self._layer, x, shared, use_reentrant=False)
+            return output
+        return self._layer(x, shared)
+
+    def _layer(self, x: Tensor, shared: _Pass) -> Tensor:
         return self.finish(x, self.attn(self.ln_1(x) if self.is_pre_norm else x, shared))
 
     def finish(self, x: Float[Tensor, "B T D"], attended: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
@@ -233,6 +241,12 @@ class Backbone(nn.Module):
         """Make LM head and embedding one parameter, where the configuration says so."""
         if self.config.tie_embeddings:
             self.lm_head.weight = self.tok_emb.weight
+
+    def recompute_layers(self) -> None:
+        """Keep only the input of each layer for the backward, and compute the rest again there: memory for time."""
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            block.is_recomputed = True
 
     def compile_layers(self) -> None:
         """Compile what each layer does to its positions; attention keeps its own kernel.

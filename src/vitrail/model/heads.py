@@ -10,7 +10,7 @@ Letters: C concepts, D width, r rank, k concepts kept per position, S concepts i
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -190,19 +190,26 @@ class ConceptHead(nn.Module):
         """
         return self.expand(self.table.values[rows])
 
-    def features(self, hidden: Float[Tensor, "... D"], top_k: int | None) -> HeadOutput:
+    def features(
+        self, hidden: Float[Tensor, "... D"], top_k: int | None, *, learns_activations: bool = True
+    ) -> HeadOutput:
         """The weighted sum of concept embeddings over the `top_k` best concepts, or over all.
 
         Args:
             hidden: final hidden states.
             top_k: concepts to sum and report; None sums all and reports none.
+            learns_activations: whether the gradient reaches the activations; otherwise the embedding alone.
 
         Returns:
             features, ids and clamped logits. Neither forward nor backward holds [... C] where C > slab.
         """
-        flat = _flat(hidden).to(self.table.keys.dtype)
+        table = self.table
+        flat = _flat(hidden).to(table.keys.dtype)
         with _full_precision(hidden):
-            total, ids, logits = self._sum(self.query(flat), top_k)
+            query = self.query(flat)
+            if not learns_activations:
+                query, table = query.detach(), replace(table, keys=table.keys.detach())
+            total, ids, logits = self._sum(query, table, top_k)
             total = self.expand(total)
         lead = hidden.shape[:-1]
         return HeadOutput(
@@ -230,8 +237,7 @@ class ConceptHead(nn.Module):
         logits, order = output.logits.topk(reported)
         return HeadOutput(output.features, output.ids.gather(-1, order), logits)
 
-    def _sum(self, query: Tensor, top_k: int | None) -> tuple[Tensor, Tensor, Tensor]:
-        table = self.table
+    def _sum(self, query: Tensor, table: Table, top_k: int | None) -> tuple[Tensor, Tensor, Tensor]:
         if top_k is None:
             return streamed_sum(query, table), *_nothing_reported(query)
         ids, found = best_concepts(query, table, top_k, self._rank)
@@ -358,12 +364,15 @@ class NoHead(ConceptHead):
     def __init__(self, width: int) -> None:
         super().__init__(0, width, Selection(None, None, by_logit=True), slab=1)
 
-    def features(self, hidden: Float[Tensor, "... D"], top_k: int | None) -> HeadOutput:
+    def features(
+        self, hidden: Float[Tensor, "... D"], top_k: int | None, *, learns_activations: bool = True
+    ) -> HeadOutput:
         """Zeros.
 
         Args:
             hidden: final hidden states.
             top_k: without effect, there is nothing to choose from.
+            learns_activations: without effect, there are none.
 
         Returns:
             zero features, no concepts.

@@ -30,7 +30,8 @@ def init_model(
     Args:
         config: shape and flags.
         seed: of all draws.
-        known_bias: mean logit of known concepts at the start; −4 gives activations near 0.02.
+        known_bias: mean logit of known concepts at the start; −4 gives activations near 0.02. Without effect
+            where the model has none.
         kernel: how attention is computed; scaled dot product by default.
 
     Returns:
@@ -50,7 +51,7 @@ def init_model(
                 _init_dense(head, generator)
             elif isinstance(head, FactorizedHead):
                 _init_factorized(head, generator)
-        if known_bias:
+        if known_bias and config.known_count:
             _shift_known(model, known_bias, generator)
     return model
 
@@ -119,5 +120,6 @@ def _some_states(model: ConceptLM, generator: torch.Generator) -> Tensor:
     config = model.config
     shape = (8, min(config.max_length, 4 * config.block))
     ids = torch.randint(config.vocab_size, shape, generator=generator)
-    is_masked = torch.rand(shape, generator=generator) < 0.5
-    return model.hidden(ids.masked_fill(is_masked, config.mask_id)).flatten(0, 1)
+    if config.backbone == "cdlm":
+        ids = ids.masked_fill(torch.rand(shape, generator=generator) < 0.5, config.mask_id)
+    return model.hidden(ids).flatten(0, 1)

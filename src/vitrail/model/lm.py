@@ -192,6 +192,10 @@ class ConceptLM(nn.Module):
         embeddings: Tensor = self.transformer.tok_emb(input_ids)
         return embeddings
 
+    def recompute_layers(self) -> None:
+        """Trade time for memory in training (see `Backbone.recompute_layers`): the same function."""
+        self.transformer.recompute_layers()
+
     def compile_layers(self) -> None:
         """Compile the layers of the backbone (see `Backbone.compile_layers`): the same function, up to rounding."""
         self.transformer.compile_layers()

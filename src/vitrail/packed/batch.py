@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
 
@@ -12,17 +12,21 @@ class PackedBatch:
 
     Attributes:
         tokens: [B T] token ids.
-        chunk: [B T] number 0..J-1 of the chunk each token belongs to; -1 at control tokens and padding.
+        loss_mask: [B T] True at tokens that the language loss may ask for: all but padding, and in packed
+            conversations only the answers and their end marks.
+        chunk: [B T] number 0..J-1 of the chunk each token belongs to; -1 at control tokens, padding and in
+            conversations, which have no chunks.
         num_chunks: J.
         label_chunk: [n] with `label_concept` the pairs "chunk carries concept".
         label_concept: [n] known concepts 0..C-1.
         span_pos: [s] with `span_concept` the token-level labels; place b·T + pos.
         span_concept: [s] known concepts.
         rows: [J] row of each chunk in the annotated corpus.
-        num_bytes: UTF-8 bytes of the chunks' texts.
+        num_bytes: UTF-8 bytes of the chunks' texts; in conversations, of the answers.
     """
 
     tokens: Int64[Tensor, "B T"]
+    loss_mask: Bool[Tensor, "B T"]
     chunk: Int64[Tensor, "B T"]
     num_chunks: int
     label_chunk: Int64[Tensor, " n"]

@@ -1,74 +1,64 @@
-"""Columns on disk: `.npy` files that grow while they are written and are memory-mapped when read."""
+"""Columns of a shard on disk: one safetensors file, memory-mapped when it is read.
 
+Its header says where each array lies, so a shard of a dozen columns costs one open file, and opening reads a
+kilobyte. (`safetensors.safe_open` copies what it gives; here arrays are views of the mapped file.)
+"""
+
+import json
+import mmap
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
 
+from vitrail.artifacts import sync_file
 from vitrail.errors import ArtifactError
 
-
-class ColumnWriter:
-    """One growing array; its file is a plain `.npy` once the writer is closed."""
-
-    def __init__(self, path: Path, dtype: DTypeLike, width: int | None = None) -> None:
-        """Create the file.
-
-        Args:
-            path: where, ending in `.npy`.
-            dtype: of the values.
-            width: values per row, or None for one-dimensional.
-        """
-        self._dtype = np.dtype(dtype).newbyteorder("<")
-        self._width = width
-        self._file = path.open("w+b")
-        self.num_rows = 0
-        self._write_header()
-
-    def __enter__(self) -> "ColumnWriter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if failure is None:
-            self._file.seek(0)
-            self._write_header()
-        self._file.close()
-
-    def append(self, values: ArrayLike) -> None:
-        """Add rows.
-
-        Args:
-            values: [n] or [n width].
-        """
-        array = np.asarray(values, dtype=self._dtype)
-        self._file.write(array.tobytes())
-        self.num_rows += len(array)
-
-    def _write_header(self) -> None:
-        # numpy pads the header, so that the number of rows can grow in place.
-        shape = (self.num_rows,) if self._width is None else (self.num_rows, self._width)
-        header = {"descr": self._dtype.str, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self._file, header)
+_DTYPES = {"U16": "<u2", "U32": "<u4", "I32": "<i4", "I64": "<i8"}
 
 
-def open_column(path: Path) -> NDArray[Any]:
-    """A stored column, memory-mapped.
+def write_columns(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
+    """Write the columns of a shard; the same values give the same bytes.
 
     Args:
-        path: the `.npy` file.
+        path: the file.
+        columns: arrays of 16- or 32-bit unsigned or 32- or 64-bit signed whole numbers.
+    """
+    save_file({name: np.ascontiguousarray(values) for name, values in columns.items()}, path)
+    sync_file(path)
+
+
+def open_columns(path: Path) -> dict[str, NDArray[Any]]:
+    """The columns of a shard, memory-mapped.
+
+    Args:
+        path: the file.
 
     Returns:
-        the array; read-only.
+        name → array, read-only.
 
     Raises:
         ArtifactError: missing, damaged or truncated.
+
+    Cost: 0.1 ms; no column is read.
     """
     try:
-        column: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        begin = 8 + int.from_bytes(mapped[:8], "little")
+        entries = json.loads(mapped[8:begin])
+        return {name: _column(mapped, begin, entry) for name, entry in entries.items() if name != "__metadata__"}
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{path}: damaged or missing ({error}); pack the corpus again") from error
-    return column.view(np.ndarray)
+
+
+def _column(mapped: mmap.mmap, begin: int, entry: Mapping[str, Any]) -> NDArray[Any]:
+    start, stop = entry["data_offsets"]
+    dtype = np.dtype(_DTYPES[entry["dtype"]])
+    if start == stop:  # frombuffer refuses an offset at the very end
+        return np.zeros(entry["shape"], dtype)
+    values = np.frombuffer(mapped, dtype, (stop - start) // dtype.itemsize, begin + start)
+    return values.reshape(entry["shape"])

@@ -1,28 +1,29 @@
-"""Reading a packed corpus: any sequences, in any order, as one batch."""
+"""Reading a packed corpus: any sequences, in any order, as one batch.
 
-from collections.abc import Sequence
-from functools import cached_property
+Shards are mapped when they are first read, and the latest stay mapped, so memory does not grow with the corpus.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Int64
 from numpy.typing import NDArray
 
-from vitrail.artifacts import Manifest, read_whole
+from vitrail.artifacts import Manifest, read_manifest, read_whole
+from vitrail.errors import ArtifactError
 from vitrail.packed.batch import PackedBatch
-from vitrail.packed.columns import open_column
-from vitrail.packed.pack import (
-    CHUNK_COLUMNS,
-    KIND,
-    LABEL_COLUMNS,
-    OFFSET_COLUMNS,
-    PACKED_SPLITS,
-    TOKENIZER_FOLDER,
-)
-from vitrail.text import Tokenizer
+from vitrail.packed.columns import open_columns
+from vitrail.packed.index import read_index
+from vitrail.packed.pack import KIND, LAYOUT, SHARDS_FOLDER
+from vitrail.text import ControlIds, Tokenizer, load_tokenizer
 
 PackedSplit = Literal["train", "heldout"]
+_MAPPED_SHARDS = 64
+"""Shards that stay mapped; each holds an open file, and what was read of it counts as this process's memory."""
 
 
 class PackedCorpus:
@@ -39,10 +40,10 @@ class PackedCorpus:
         self.manifest = manifest
         self.length: int = manifest.settings["length"]
         self.num_concepts = manifest.counts["concepts"]
-        names = ("tokens", *CHUNK_COLUMNS, *LABEL_COLUMNS, *OFFSET_COLUMNS)
-        self._columns: dict[str, dict[str, NDArray[Any]]] = {
-            split: {name: open_column(path / split / f"{name}.npy") for name in names} for split in PACKED_SPLITS
-        }
+        self.group_by: str = manifest.settings["group_by"]
+        self._controls = ControlIds(**manifest.settings["controls"])
+        self._index = read_index(path)
+        self._columns = lru_cache(maxsize=_MAPPED_SHARDS)(self._open_shard)
 
     @classmethod
     def open(cls, path: Path) -> "PackedCorpus":
@@ -55,8 +56,13 @@ class PackedCorpus:
             the corpus.
 
         Raises:
-            ArtifactError: not a packed corpus, or damaged.
+            ArtifactError: not a packed corpus, damaged, or in the layout of another version.
         """
+        layout = read_manifest(path, KIND).settings.get("layout", 1)
+        if layout != LAYOUT:
+            raise ArtifactError(
+                f"{path}: packed in layout {layout}, this vitrail reads {LAYOUT}; pack the corpus again (vitrail pack)"
+            )
         return cls(path, read_whole(path, KIND))
 
     def num_sequences(self, split: PackedSplit) -> int:
@@ -70,13 +76,55 @@ class PackedCorpus:
         """
         return self.manifest.counts[f"{split}_sequences"]
 
+    def groups(self, split: PackedSplit) -> dict[str, int]:
+        """Groups of a split.
+
+        Args:
+            split: train or heldout.
+
+        Returns:
+            name → number of sequences; one without a name where the corpus was packed without groups.
+        """
+        return self._index[split].groups
+
+    def groups_of(self, split: PackedSplit, rows: Sequence[int]) -> list[str]:
+        """Groups that sequences belong to.
+
+        Args:
+            split: train or heldout.
+            rows: which sequences.
+
+        Returns:
+            a name for each.
+
+        Raises:
+            IndexError: a row outside the split.
+        """
+        return self._index[split].groups_of(self._checked(split, rows))
+
+    def rows_of(self, split: PackedSplit, group: str, places: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+        """Sequences of a group.
+
+        Args:
+            split: train or heldout.
+            group: a name of `groups`.
+            places: 0, 1, … within the group.
+
+        Returns:
+            rows of the split.
+        """
+        return self._index[split].rows_of(group, places)
+
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that it was packed with."""
         return self._tokenizer
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        return Tokenizer.load(self.path / TOKENIZER_FOLDER)
+        tokenizer = load_tokenizer(self.path, self._controls, self.manifest.settings["vocab_size"])
+        if tokenizer is None:
+            raise ArtifactError(f"{self.path}: its tokenizer is missing; pack the corpus again")
+        return tokenizer
 
     def batch(self, split: PackedSplit, rows: Sequence[int]) -> PackedBatch:
         """Some sequences with their labels.
@@ -90,37 +138,90 @@ class PackedCorpus:
 
         Raises:
             IndexError: a row outside the split.
+            ArtifactError: a shard is missing or damaged.
 
-        Cost: O(tokens of the batch); over 5 M tokens per core-second.
+        Cost: O(tokens of the batch); about 5 M tokens per core-second.
         """
-        columns = self._columns[split]
+        shards, places = self._index[split].locate(self._checked(split, rows))
+        parts = [
+            _sequence(self._columns(split, shard), place)
+            for shard, place in zip(shards.tolist(), places.tolist(), strict=True)
+        ]
+        tokens = _joined(parts, "tokens").reshape(len(parts), self.length)
+        has_answers = "conversations" in self.manifest.settings
+        loss_mask = _covered(parts, self.length) if has_answers else tokens != self._controls.pad
+        return _batch(parts, tokens, loss_mask, "answer_bytes" if has_answers else "num_bytes")
+
+    def _open_shard(self, split: PackedSplit, shard: int) -> dict[str, NDArray[Any]]:
+        return open_columns(self.path / SHARDS_FOLDER / f"{shard:05d}.{split}.safetensors")
+
+    def _checked(self, split: PackedSplit, rows: Sequence[int]) -> NDArray[np.int64]:
         index = np.asarray(rows, dtype=np.int64)
         if len(index) and not 0 <= index.min() <= index.max() < self.num_sequences(split):
             raise IndexError(f"sequence {index.min()}..{index.max()}: the split has {self.num_sequences(split)}")
-        chunks, place = _gather(columns["sequence_chunks"], index)
-        offset = place * self.length
-        chunk = np.full(len(index) * self.length, -1, dtype=np.int64)
-        positions, owner = _ranges(columns["start"][chunks] + offset, columns["size"][chunks].astype(np.int64))
-        chunk[positions] = owner
-        labels, label_chunk = _gather(columns["labels"], chunks)
-        spans, span_chunk = _gather(columns["spans"], chunks)
-        return PackedBatch(
-            tokens=_tensor(columns["tokens"][index]),
-            chunk=_tensor(chunk).view(len(index), self.length),
-            num_chunks=len(chunks),
-            label_chunk=_tensor(label_chunk),
-            label_concept=_tensor(columns["label_concept"][labels]),
-            span_pos=_tensor(columns["span_pos"][spans] + offset[span_chunk]),
-            span_concept=_tensor(columns["span_concept"][spans]),
-            rows=_tensor(columns["row"][chunks]),
-            num_bytes=int(columns["num_bytes"][chunks].sum()),
-        )
+        return index
 
 
-def _gather(offsets: NDArray[Any], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Entries of the chosen compressed rows, and which of the chosen rows each belongs to."""
-    starts = offsets[rows]
-    return _ranges(starts, offsets[rows + 1] - starts)
+_COMPRESSED: Mapping[str, tuple[str, ...]] = {"labels": ("label_concept",), "spans": ("span_pos", "span_concept")}
+_Part = Mapping[str, NDArray[Any]]
+
+
+def _sequence(columns: _Part, place: int) -> _Part:
+    """The columns of one sequence; compressed rows keep their offsets, counted from the sequence's first entry."""
+    part = {"tokens": columns["tokens"][place]}
+    if "answers" in columns:
+        first, stop = columns["answers"][place : place + 2].tolist()
+        return part | {name: columns[name][first:stop] for name in ("answer_start", "answer_stop", "answer_bytes")}
+    first, stop = columns["sequence_chunks"][place : place + 2].tolist()
+    part |= {name: columns[name][first:stop] for name in ("row", "start", "size", "num_bytes")}
+    for offsets, names in _COMPRESSED.items():
+        bounds = columns[offsets][first : stop + 1]
+        part[offsets] = bounds[1:] - bounds[:-1]
+        part |= {name: columns[name][int(bounds[0]) : int(bounds[-1])] for name in names}
+    return part
+
+
+def _batch(
+    parts: Sequence[_Part], tokens: NDArray[Any], loss_mask: Bool[np.ndarray, "B T"], bytes_column: str
+) -> PackedBatch:
+    """Sequences side by side, their chunks numbered through."""
+    length = tokens.shape[1]
+    starts, sizes, label_counts = (_joined(parts, name) for name in ("start", "size", "labels"))
+    chunk = np.full(tokens.size, -1, dtype=np.int64)
+    positions, owner = _ranges(starts + length * _owner(parts, "start"), sizes)
+    chunk[positions] = owner
+    return PackedBatch(
+        tokens=_tensor(tokens),
+        loss_mask=torch.from_numpy(loss_mask),
+        chunk=_tensor(chunk).view(tokens.shape),
+        num_chunks=len(starts),
+        label_chunk=_tensor(np.repeat(np.arange(len(starts)), label_counts)),
+        label_concept=_tensor(_joined(parts, "label_concept")),
+        span_pos=_tensor(_joined(parts, "span_pos") + length * _owner(parts, "span_pos")),
+        span_concept=_tensor(_joined(parts, "span_concept")),
+        rows=_tensor(_joined(parts, "row")),
+        num_bytes=int(_joined(parts, bytes_column).sum()),
+    )
+
+
+def _covered(parts: Sequence[_Part], length: int) -> Bool[np.ndarray, "B T"]:
+    """True at the answers."""
+    starts, stops = _joined(parts, "answer_start"), _joined(parts, "answer_stop")
+    positions, _ = _ranges(starts + length * _owner(parts, "answer_start"), stops - starts)
+    covered = np.zeros(len(parts) * length, dtype=bool)
+    covered[positions] = True
+    return covered.reshape(len(parts), length)
+
+
+def _joined(parts: Sequence[_Part], name: str) -> NDArray[np.int64]:
+    """A column of all sequences; empty where they have none of that name."""
+    columns = [part[name] for part in parts if name in part]
+    return np.concatenate(columns).astype(np.int64) if columns else np.zeros(0, dtype=np.int64)
+
+
+def _owner(parts: Sequence[_Part], name: str) -> NDArray[np.int64]:
+    """Which sequence of the batch each entry of a column belongs to."""
+    return np.repeat(np.arange(len(parts)), [len(part.get(name, ())) for part in parts])
 
 
 def _ranges(starts: NDArray[Any], sizes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

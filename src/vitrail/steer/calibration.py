@@ -237,7 +237,8 @@ def unit_directions(model: ConceptLM, head: Head, concept_ids: Sequence[int]) ->
 def _measure(
     model: ConceptLM, head: Head, concept_ids: Sequence[int], probe: Tensor, layer: int, target: float
 ) -> list[Scale]:
-    with torch.inference_mode():
+    # Not inference mode: between training steps the gathered parameters must stay fit for a backward.
+    with torch.no_grad():
         directions = unit_directions(model, head, concept_ids)
         raised = (directions @ model.transformer.lm_head.weight.T).abs().amax(-1).double()
         scales = target / raised.clamp_min(1e-6)

@@ -77,6 +77,37 @@ def plain_template(texts: Sequence[str]) -> str:
     return "".join(f"{text}\n\n" for text in texts)
 
 
+def turns_of(template: Template, messages: Sequence[Message]) -> list[tuple[list[Part], bool]]:
+    """A conversation up to its last answer, cut where the assistant begins and ends.
+
+    Args:
+        template: writes it.
+        messages: checked ones.
+
+    Returns:
+        stretches of parts in order, and whether each is an answer, which ends with the last control token that the
+        template writes behind it. Stretches and answers alternate; an answer is last.
+
+    Raises:
+        ConfigError: the template writes a beginning otherwise once more follows.
+    """
+    turns: list[tuple[list[Part], bool]] = []
+    begun: list[Part] = []
+    behind: list[Part] = []  # the end mark of the answer before
+    for number in (number for number, message in enumerate(messages) if message["role"] == "assistant"):
+        prompt, whole = template.parts(messages[:number], True), template.parts(messages[: number + 1], False)
+        asked, answer = _continuation(prompt, begun), _continuation(whole, prompt)
+        if asked is None or answer is None:
+            raise ConfigError(
+                f"message {number}: the chat template writes what stands before it otherwise once it follows, so it "
+                "cannot be learnt as an answer; keep the conversation up to its first answer"
+            )
+        end = max((place for place, part in enumerate(answer, 1) if isinstance(part, int)), default=len(answer))
+        turns += [([*behind, *asked], False), (answer[:end], True)]
+        begun, behind = whole, answer[end:]
+    return turns
+
+
 class PlainTemplate:
     """For models without roles; the answer continues the text, so there is nothing to add for it."""
 
@@ -239,3 +270,28 @@ def _filled(written: str, pieces: Sequence[Part], contents: Sequence[str]) -> li
 
 def _ends_cut(text: str) -> tuple[str, ...]:
     return text, text.rstrip(), text.lstrip(), text.strip()
+
+
+def _continuation(whole: Sequence[Part], begun: Sequence[Part]) -> list[Part] | None:
+    """The parts that a conversation adds to its beginning; None where the one does not begin with the other."""
+    whole, begun = _merged(whole), _merged(begun)
+    if not begun:
+        return whole
+    *before, last = begun
+    rest = whole[len(before) :]
+    if whole[: len(before)] != before or not rest:
+        return None
+    if isinstance(last, str) and isinstance(rest[0], str) and rest[0].startswith(last):
+        return _merged([rest[0][len(last) :], *rest[1:]])
+    return rest[1:] if rest[0] == last else None
+
+
+def _merged(parts: Sequence[Part]) -> list[Part]:
+    """Neighbouring texts as one, without empty ones."""
+    merged: list[Part] = []
+    for part in parts:
+        if isinstance(part, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += part
+        elif part != "":
+            merged.append(part)
+    return merged

@@ -26,7 +26,15 @@ from vitrail.text.backend import (
     start_of_prompt,
     text_faults,
 )
-from vitrail.text.chat import HeaderTemplate, JinjaTemplate, Message, PlainTemplate, Template, check_messages
+from vitrail.text.chat import (
+    HeaderTemplate,
+    JinjaTemplate,
+    Message,
+    PlainTemplate,
+    Template,
+    check_messages,
+    turns_of,
+)
 from vitrail.text.controls import SPECIALS, ControlIds, Part, control_splitter, controls_by_name
 from vitrail.text.spelling import Spelling
 
@@ -235,6 +243,27 @@ class Tokenizer:
         start = () if self.has_chat_template else self.start_ids
         return [*start, *self._joined(self._template.parts(messages, add_generation_prompt))]
 
+    def chat_turns(self, messages: Sequence[Message]) -> list[tuple[list[int], bool]]:
+        """A conversation up to its last answer, cut where the assistant begins and ends: what an answer is trained on.
+
+        Each stretch is encoded by itself, so that an answer stands behind the same ids as when it is generated.
+
+        Args:
+            messages: mappings with `role` and `content`; answers have the role `assistant`.
+
+        Returns:
+            stretches of ids in order, and whether each is an answer, which ends with the last control token that the
+            template writes behind it.
+
+        Raises:
+            ConfigError: as of `chat_ids`, or the template writes a beginning otherwise once more follows.
+        """
+        check_messages(messages)
+        turns = turns_of(self._template, messages)
+        first = [*(() if self.has_chat_template else self.start_ids), *self._joined(turns[0][0])] if turns else []
+        rest = [(self._joined(parts, is_start=False), is_answer) for parts, is_answer in turns[1:]]
+        return [(first, False), *rest] if turns else []
+
     def decode(self, ids: Iterable[int], keep_special: bool = False) -> str:
         """Text of token ids.
 
@@ -327,7 +356,7 @@ class Tokenizer:
             )
         ]
 
-    def _joined(self, parts: Iterable[Part]) -> list[int]:
+    def _joined(self, parts: Iterable[Part], is_start: bool = True) -> list[int]:
         """Ids of control tokens and texts; neighbouring texts are read as one, as if no one had cut them."""
         ids: list[int] = []
         text = ""
@@ -336,7 +365,7 @@ class Tokenizer:
                 text += part
                 continue
             if text:
-                ids += self._as_text(encoding(self._continuing if ids else self._backend, text).ids)
+                ids += self._as_text(encoding(self._backend if is_start and not ids else self._continuing, text).ids)
                 text = ""
             if part is not None:
                 ids.append(part)

@@ -13,13 +13,14 @@ from typing import Any
 class Log:
     """Appends lines; they are on disk after `flush`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_kept: bool = True) -> None:
         """Open a log that may already have lines.
 
         Args:
             path: made if missing.
+            is_kept: False for a rank that leaves the writing to another.
         """
-        self._path = path
+        self._path, self._is_kept = path, is_kept
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.touch()
         self._waiting: list[str] = []
@@ -30,8 +31,9 @@ class Log:
         Args:
             num_bytes: length that a checkpoint stands for.
         """
-        with self._path.open("r+b") as file:
-            file.truncate(num_bytes)
+        if self._is_kept:
+            with self._path.open("r+b") as file:
+                file.truncate(num_bytes)
 
     def write(self, values: Mapping[str, Any]) -> None:
         """Add a line.
@@ -39,7 +41,8 @@ class Log:
         Args:
             values: plain values; numbers are rounded to six digits.
         """
-        self._waiting.append(json.dumps(_rounded(dict(values)), allow_nan=False) + "\n")
+        if self._is_kept:
+            self._waiting.append(json.dumps(_rounded(dict(values)), allow_nan=False) + "\n")
 
     def flush(self) -> int:
         """Put the waiting lines on disk.

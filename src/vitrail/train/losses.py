@@ -1,7 +1,9 @@
 """Terms of the training loss: language, token concepts, reconstruction, independence (§5.4.1, §10.2.2).
 
-Each term is a sum and a count. The step divides once by the count of the whole batch, so neither
+Each term is a sum; its count is in `terms`. The step divides once by the count of the whole batch, so neither
 micro-batches nor ranks can change the result. The chunk concept loss is in `metrics/concept_loss.py`.
+
+(S) is stated in our digests of the paper, (R) reported by others, (C) chosen by us.
 
 Letters: `B` sequences, `T` tokens, `D` width, `V` vocabulary, `n` flat tokens.
 """
@@ -19,12 +21,14 @@ Weight = Literal["none", "elbo"]
 def language_sum(
     logits: Float[Tensor, "n V"], targets: Int[Tensor, " n"], noise: Float[Tensor, " n"], weight: Weight
 ) -> Float[Tensor, ""]:
-    """Cross-entropy of the masked tokens (§2.3): plain, or divided by t (`elbo`, counted over all tokens).
+    """Cross-entropy of what is predicted: Σ -log p(y), over masked tokens (§2.3, S) or next tokens (§2.2, S).
+
+    `elbo` divides each masked token's by its noise level t and counts all tokens: the bound on the likelihood.
 
     Args:
-        logits: [n V] at masked tokens.
-        targets: [n] the tokens that were hidden.
-        noise: [n] noise level of each token's block.
+        logits: [n V] at predicted positions.
+        targets: [n] the tokens asked for: hidden there, or next.
+        noise: [n] noise level of each token's block, read for `elbo` alone.
         weight: `none` or `elbo`.
 
     Returns:
@@ -40,7 +44,7 @@ def token_concept_sum(
     span_concept: Int[Tensor, " p"],
     num_concepts: int,
 ) -> Float[Tensor, ""]:
-    """Binary cross-entropy of token-level labels, at the tokens that lie in some span.
+    """Binary cross-entropy of token-level labels, at the tokens that lie in some span: Σ_n Σ_c BCE(z_nc, y_nc) (C).
 
     Args:
         logits: [n S] unclamped logits of S = `num_concepts` concepts at the span tokens.
@@ -60,7 +64,7 @@ def token_concept_sum(
 def reconstruction_sum(
     discovered: Float[Tensor, "n D"], hidden: Float[Tensor, "n D"], known: Float[Tensor, "n D"]
 ) -> Float[Tensor, ""]:
-    """Squared error of û against stop_grad(h - k), mean over the width, summed over tokens (reported Eq. 12).
+    """Squared error of û against stop_grad(h - k): Σ_n ‖û - (h - k)‖² / D (§5.4.1; R, Eq. 12).
 
     Args:
         discovered: [n D] û, predicted from a detached h.
@@ -79,10 +83,10 @@ def independence_sum(
     present: Bool[Tensor, "B T"],
     form: Literal["hsic", "cka"],
 ) -> Float[Tensor, ""]:
-    """Linear dependence of two parts inside each sequence, summed over sequences (reported Eq. 13-14).
+    """Linear dependence of two parts inside each sequence, summed over sequences (§5.4.1; R, Eq. 13-14).
 
-    Centred over the sequence's T present tokens. `hsic` is ‖X̃ᵀỸ‖_F² / (T - 1)²; it grows with the norms.
-    `cka` divides ‖X̃ᵀỸ‖_F² by ‖X̃ᵀX̃‖_F ‖ỸᵀỸ‖_F instead and lies in [0, 1].
+    Centred over the sequence's T present tokens. `hsic` is ‖X̃ᵀỸ‖_F² / (T - 1)² (S; C: inside sequences, so that it
+    is additive); it grows with the norms. `cka` divides ‖X̃ᵀỸ‖_F² by ‖X̃ᵀX̃‖_F ‖ỸᵀỸ‖_F instead and lies in [0, 1] (C).
 
     Args:
         first: [B T D] one part; gradients flow here.

@@ -50,13 +50,14 @@ def cut(batch: PackedBatch, rows: slice) -> PackedBatch:
         return batch
     own = batch.chunk[rows]
     inside = torch.unique(own[own >= 0])
-    number = torch.full((batch.num_chunks + 1,), -1)
-    number[inside] = torch.arange(len(inside))
+    number = torch.full((batch.num_chunks + 1,), -1, device=own.device)
+    number[inside] = torch.arange(len(inside), device=own.device)
     label_kept = number[batch.label_chunk] >= 0
     offset, stop = rows.start * length, rows.stop * length
     span_kept = (batch.span_pos >= offset) & (batch.span_pos < stop)
     return PackedBatch(
         tokens=batch.tokens[rows],
+        loss_mask=batch.loss_mask[rows],
         chunk=number[torch.where(own >= 0, own, batch.num_chunks)],
         num_chunks=len(inside),
         label_chunk=number[batch.label_chunk[label_kept]],

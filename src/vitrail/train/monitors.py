@@ -4,6 +4,7 @@ A monitor remembers plain numbers (they are part of the training state), and say
 is passed for the first time.
 """
 
+import math
 from collections.abc import Mapping
 
 MASK_RATE_BOUND = 0.5
@@ -50,32 +51,42 @@ class Monitors:
         text = f"independence is {value:.3g}, over {bound}: the heads entangle"
         return self._once("independence", value > INDEPENDENCE_RATIO * least, text)
 
-    def probe(self, accuracy: float) -> list[str]:
-        """A capability probe (held-out accuracy at masked tokens) against its peak so far (§9.4).
+    def probe(self, name: str, accuracy: float, num_questions: int | None = None) -> list[str]:
+        """A capability probe against its peak so far (§9.4).
 
         Args:
-            accuracy: share of masked tokens predicted.
+            name: of the probe; `accuracy` is the share of held-out predictions that are right.
+            accuracy: share of right answers.
+            num_questions: of a small probe: two standard errors of the peak must be passed as well. None: many.
 
         Returns:
             warnings, usually none.
         """
-        peak = max(self.memory.get("probe_peak", accuracy), accuracy)
-        self.memory["probe_peak"] = peak
-        text = f"held-out accuracy {accuracy:.3f} fell over {PROBE_DROP:.0%} below its peak {peak:.3f}"
-        return self._once("probe", accuracy < (1 - PROBE_DROP) * peak, text)
+        peak = max(self.memory.get(f"peak_{name}", accuracy), accuracy)
+        self.memory[f"peak_{name}"] = peak
+        text = f"held-out {name} {accuracy:.3f} fell over {PROBE_DROP:.0%} below its peak {peak:.3f}"
+        noise = 2 * math.sqrt(peak * (1 - peak) / num_questions) if num_questions else 0.0
+        return self._once(name, accuracy < peak - max(PROBE_DROP * peak, noise), text)
 
-    def heldout(self, found: Mapping[str, float]) -> list[str]:
-        """Both monitors that read the held-out evaluation.
+    def heldout(self, found: Mapping[str, float], num_questions: int | None = None) -> list[str]:
+        """All monitors that read the held-out evaluation.
 
         Args:
-            found: of `heldout.evaluate`; empty where the corpus has no held-out sequence.
+            found: of `evaluation.Evaluation.run`; empty where the corpus has no held-out sequence.
+            num_questions: of each probe.
 
         Returns:
             warnings, usually none.
         """
         if not found:
             return []
-        return self.independence(found["independence"]) + self.probe(found["accuracy"])
+        warnings = self.independence(found["independence"]) if "independence" in found else []
+        for name, value in found.items():
+            if name == "accuracy":
+                warnings += self.probe(name, value)
+            elif name.startswith("probe_"):
+                warnings += self.probe(name, value, num_questions)
+        return warnings
 
     def deaf(self, share: float) -> list[str]:
         """Share of concepts whose activation does not rise when they are injected (§9.4.4).

@@ -9,7 +9,8 @@ along it at once; an orthogonal update gives that one direction no more than any
 hold more of the logits, and the language loss falls more slowly (`docs/lab.md`).
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 
 from vitrail.settings import Settings
+from vitrail.train.distributed import whole
 from vitrail.train.schedules import RateSettings
 
 
@@ -59,10 +61,13 @@ class Optimisers:
             settings: rates, decay, clipping.
         """
         self._settings = settings
-        self._names = dict(model.named_parameters())
+        self._names = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        self._own_name = {parameter: name for name, parameter in self._names.items()}
+        self._parts: dict[str, list[nn.Parameter]] = {}
         groups: dict[str, list[nn.Parameter]] = {"matrix": [], "embedding": [], "head": [], "norm": []}
         for name, parameter in self._names.items():
             groups[_group_of(name, parameter)].append(parameter)
+            self._parts.setdefault(_part_of(name), []).append(parameter)
         peak = {
             "matrix": settings.matrix_rate,
             "embedding": settings.embedding_rate,
@@ -76,7 +81,9 @@ class Optimisers:
                 decay = 0.0 if name == "norm" else settings.weight_decay
                 group = {"params": parameters, "lr": peak[name], "weight_decay": decay}
                 by_optimiser[chosen[name]].append(group)
-        self._all: list[Optimizer] = [AdamW(by_optimiser["adamw"], betas=settings.betas)]
+        self._all: list[Optimizer] = []
+        if by_optimiser["adamw"]:
+            self._all.append(AdamW(by_optimiser["adamw"], betas=settings.betas))
         if by_optimiser["muon"]:
             muon = Muon(by_optimiser["muon"], momentum=settings.momentum, adjust_lr_fn="match_rms_adamw")
             self._all.append(muon)
@@ -84,45 +91,70 @@ class Optimisers:
             for group in optimiser.param_groups:
                 group["peak_lr"] = group["lr"]
 
-    def step(self, factor: float) -> float:
+    def step(self, factor: float) -> dict[str, float]:
         """Clip, update with `factor` times the peak rates, and forget the gradients.
 
         Args:
             factor: of the schedule.
 
         Returns:
-            the gradient norm before clipping.
+            norms of the gradient before clipping: of each part (`embedding`, `backbone`, `known`, `discovered`), and
+            of `all`.
         """
-        norm = nn.utils.clip_grad_norm_(self._names.values(), self._settings.clip_norm)
+        norms = {part: total_norm(parameters) for part, parameters in self._parts.items()}
+        norms["all"] = math.hypot(*norms.values())
+        scale = min(1.0, self._settings.clip_norm / (norms["all"] + 1e-6))
+        for parameter in self._names.values():
+            if parameter.grad is not None:
+                parameter.grad.mul_(scale)
         for optimiser in self._all:
             for group in optimiser.param_groups:
                 group["lr"] = group["peak_lr"] * factor
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
-        return float(norm)
+        return norms
 
     def state(self) -> dict[str, Tensor]:
         """Every state tensor, as `<parameter>/<key>`."""
-        names: dict[Tensor, str] = {parameter: name for name, parameter in self._names.items()}
         return {
-            f"{names[parameter]}/{key}": value
+            f"{self._own_name[parameter]}/{key}": value
             for optimiser in self._all
             for parameter, values in optimiser.state.items()
             for key, value in values.items()
         }
 
-    def load(self, state: dict[str, Tensor]) -> None:
-        """Put back what `state` gave; parameters it lacks start afresh.
+    def make_state(self, wanted: Iterable[str]) -> None:
+        """Room for state that will be read.
 
         Args:
-            state: tensors by `<parameter>/<key>`.
+            wanted: its names, as of `state`; parameters without any, or with that of another optimiser, start afresh.
         """
+        keys: dict[str, list[str]] = {}
+        for name in wanted:
+            parameter, _, key = name.rpartition("/")
+            keys.setdefault(parameter, []).append(key)
         for optimiser in self._all:
+            optimiser.state.clear()
             for parameter in _parameters(optimiser):
-                name = next(name for name, own in self._names.items() if own is parameter)
-                found = {key.rsplit("/", 1)[1]: value for key, value in state.items() if key.rsplit("/", 1)[0] == name}
-                if found:
-                    optimiser.state[parameter] = {key: value.clone() for key, value in found.items()}
+                own = keys.get(self._own_name[parameter], [])
+                if ("momentum_buffer" in own) == isinstance(optimiser, Muon) and own:
+                    # A count of steps is one number; all else is shaped, and in shards, like its parameter.
+                    optimiser.state[parameter] = {
+                        key: torch.zeros(()) if key == "step" else torch.zeros_like(parameter) for key in own
+                    }
+
+
+def total_norm(parameters: Iterable[nn.Parameter]) -> float:
+    """The 2-norm of all gradients together, over all ranks.
+
+    Args:
+        parameters: those without a gradient count nothing.
+
+    Returns:
+        the norm.
+    """
+    norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    return float(whole(norm))
 
 
 def _parameters(optimiser: Optimizer) -> Iterator[nn.Parameter]:
@@ -138,6 +170,9 @@ def _group_of(name: str, parameter: Tensor) -> str:
     return "embedding" if name.startswith("transformer.") else "head"
 
 
-def gradient_is_finite(model: nn.Module) -> bool:
-    """Whether every gradient is a number."""
-    return all(bool(torch.isfinite(p.grad).all()) for p in model.parameters() if p.grad is not None)
+def _part_of(name: str) -> str:
+    if name.startswith("known_head."):
+        return "known"
+    if name.startswith("unknown_head."):
+        return "discovered"
+    return "backbone" if name.startswith(("transformer.blocks.", "transformer.ln_f.")) else "embedding"

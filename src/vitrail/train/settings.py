@@ -5,45 +5,40 @@ Groups: `model` (shape; the vocabulary and the numbers of concepts come from the
 injections (§10.2.4). A control is the same settings without `steering`.
 """
 
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from vitrail.errors import ConfigError
+from vitrail.packed.settings import DataSettings
 from vitrail.settings import Seed, Settings
+from vitrail.train.adapters import LoraSettings, check_adapters
+from vitrail.train.consistency import check_consistent
+from vitrail.train.dial import with_dial
 from vitrail.train.masking import NoiseSettings
-from vitrail.train.objective import ComposeSettings, LossSettings
+from vitrail.train.objective import ComposeSettings, LossSettings, check_objective
 from vitrail.train.optim import OptimSettings
 from vitrail.train.schedules import Curve
+from vitrail.train.shape import ModelSettings
 
-
-class ModelSettings(Settings):
-    """Shape of a new model; ignored by a continuation, which keeps the shape of what it continues.
-
-    `known_bias` is where the known logits start (rare concepts: low). `discovered_ratio` is M / C (§9.2).
-    """
-
-    width: int = 128
-    num_layers: int = 6
-    num_heads: int = 4
-    num_kv_heads: int | None = None
-    block: int = 32
-    norm_order: Literal["pre", "post"] = "pre"
-    use_rms_norm: bool = True
-    mlp_type: Literal["swiglu", "standard"] = "swiglu"
-    intermediate_size: int | None = 256
-    discovered_ratio: float = 3.0
-    discovered_rank: int = 32
-    top_k_known: int = 16
-    top_k_discovered: int = 64
-    known_bias: float = -4.0
+__all__ = ["HeldoutSettings", "LoraSettings", "ModelSettings", "SteeringSettings", "TrainSettings"]
 
 
 class HeldoutSettings(Settings):
-    """Evaluation on held-out sequences during the run: one noise level, the same draws each time."""
+    """Evaluation on held-out sequences during the run: one noise level, the same draws each time.
 
-    every_steps: int = 250
-    sequences: int = 32
-    noise: float = 0.5
+    `probes` are small multiple-choice tasks (JSON lines with `query`, `choices`, `gold`), each cut to `probe_items`;
+    beside them one is made of the held-out text itself. `steering_concepts` are injected at strength 1 in every
+    evaluation, to see whether the model hears them and obeys (0: not probed).
+    """
+
+    every_steps: int = Field(default=250, ge=1)
+    sequences: int = Field(default=32, ge=1)
+    noise: float = Field(default=0.5, gt=0, lt=1)
+    probes: tuple[Path, ...] = ()
+    probe_items: int = Field(default=32, ge=0)
+    steering_concepts: int = Field(default=0, ge=0)
 
 
 class SteeringSettings(Settings):
@@ -51,7 +46,9 @@ class SteeringSettings(Settings):
 
     `density` is the share of steps that are steering batches, as a curve over the run; none come before
     `warmup_steps`. The strength is uniform between `weakest` and `strongest`, in calibrated units. `express`
-    asks for `express_mass` of the probability on the concept's characteristic tokens, and for no more.
+    asks for `express_mass` of the probability on the concept's characteristic tokens, and for no more. `attributed`
+    says where a concept is injected: at its token-level labels, or in the whole chunks that carry it. Strengths are
+    calibrated anew every `recalibrate_steps`, for at most `pool` concepts; until then others are not drawn.
     """
 
     layer: int | None = Field(default=None, ge=1)
@@ -62,31 +59,57 @@ class SteeringSettings(Settings):
     respond: float = 0.1
     express: float = 0.5
     express_mass: float = 0.2
-    lifted_tokens: int = 24
+    attributed: Literal["chunk", "spans"] = "chunk"
+    lifted_tokens: int = Field(default=24, ge=1)
+    lifted_sequences: int = Field(default=20_000, ge=1)
     target_logit_change: float = 8.0
-    recalibrate_steps: int = 150
+    recalibrate_steps: int = Field(default=150, ge=1)
+    pool: int = Field(default=512, ge=1)
 
 
 class TrainSettings(Settings):
-    """One training run: what, how long, from which seed."""
+    """One training run: what, how long, from which seed.
 
+    `batch_size` counts the sequences of the global batch, `micro_batch` those that one process runs at once; neither
+    it nor the number of processes changes the result. `compile` and `activation_checkpointing` change cost only.
+    `size` (such as 30M) or `flops` (a budget) sets the shape and the run at once; keys given beside it win (`dial`).
+    """
+
+    size: str | None = None
+    flops: float | None = Field(default=None, gt=0)
     model: ModelSettings = ModelSettings()
+    data: DataSettings = DataSettings()
     noise: NoiseSettings = NoiseSettings()
     loss: LossSettings = LossSettings()
     compose: ComposeSettings = ComposeSettings()
     optim: OptimSettings = OptimSettings()
     heldout: HeldoutSettings = HeldoutSettings()
     steering: SteeringSettings | None = None
+    lora: LoraSettings | None = None
     total_tokens: int = Field(default=1_300_000, ge=1)
     batch_size: int = Field(default=4, ge=1)
     micro_batch: int | None = Field(default=None, ge=1)
     seed: Seed = 0
     precision: Literal["fp32", "bf16"] = "bf16"
-    checkpoint_every_s: float = 60.0
+    compile: bool = False
+    activation_checkpointing: bool = False
+    checkpoint_every_s: float = Field(default=60.0, ge=0)
     checkpoint_every_steps: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _turn_the_dial(cls, values: Any) -> Any:
+        return with_dial(values) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _fits_together(self) -> "TrainSettings":
         if self.micro_batch is not None and self.micro_batch > self.batch_size:
             raise ValueError(f"micro_batch {self.micro_batch} is larger than batch_size {self.batch_size}")
+        try:
+            check_consistent(self.model, self.loss, self.compose, has_steering=self.steering is not None)
+            if self.lora is not None:
+                check_adapters(self.lora, self.optim, self.loss)
+            check_objective(self.model, self.loss, self.compose)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
         return self

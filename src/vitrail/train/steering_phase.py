@@ -1,33 +1,36 @@
 """Steering batches: the model learns to obey what is injected (§10.2.4, reported Eq. 31-32).
 
-A steering batch is text that carries concepts. In each sequence one concept is drawn among its chunks'
-labels and injected, in calibrated units, at the masked positions of the chunks that carry it (its attributed
-positions). Beside the usual terms, *respond* asks the known head to recognise what was injected, and
-*express* asks for probability on the concept's characteristic tokens, up to a bound: beyond it the model
-would learn to say nothing else. The direction is detached: K is not bent towards being recognised.
+A steering batch is text that carries concepts. In each sequence one concept is drawn among its labels and injected,
+in calibrated units, at its attributed positions: the predicted ones inside its token-level labels, or all predicted
+ones of the chunks that carry it. Beside the usual terms, *respond* asks the known head to recognise what was injected,
+and *express* asks for probability on the concept's characteristic tokens, up to a bound: beyond it the model would
+learn to say nothing else. The direction is detached: K is not bent towards being recognised.
 
 Letters: `B` sequences, `T` tokens, `D` width, `C` known concepts, `V` vocabulary, `n` injected positions.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from scipy import sparse
 from torch import Tensor
 from torch.nn import functional
 
 from vitrail.model import ConceptLM, Injection
 from vitrail.model.streaming import selected_dots
 from vitrail.packed import PackedBatch, PackedCorpus
-from vitrail.steer import calibrate
 from vitrail.train.masking import Draws, generator
-from vitrail.train.objective import Forward, Term
+from vitrail.train.objective import Forward
 from vitrail.train.schedules import value_at
 from vitrail.train.settings import SteeringSettings
+from vitrail.train.terms import Term
 
 _MIN_COUNT = 20
-_CALIBRATION_ROWS, _CALIBRATION_POSITIONS = 32, 32
-_PROBE_ROWS, _CONCEPTS_AT_ONCE = 2, 32
+_COUNTED_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -49,54 +52,82 @@ class SteeringDraw:
         return SteeringDraw(self.concept[rows], self.strength[rows], self.at[rows])
 
 
-def is_steering_step(settings: SteeringSettings, step: int, num_steps: int) -> bool:
-    """Whether this step takes a steering batch; they are spread evenly at the curve's density.
+def steering_steps(settings: SteeringSettings, num_steps: int) -> NDArray[np.bool_]:
+    """Which steps take a steering batch; they are spread evenly at the curve's density.
 
     Args:
         settings: density and warm-up.
-        step: 0..num_steps-1.
         num_steps: length of the run.
 
     Returns:
-        True about `density` of the time.
+        [num_steps] True about `density` of the time; never before the warm-up is over.
     """
-    if step < settings.warmup_steps:
-        return False
-    due = [value_at(settings.density, s / num_steps) for s in range(settings.warmup_steps, step + 1)]
-    return int(sum(due)) > int(sum(due[:-1]))
+    due = np.array([value_at(settings.density, step / num_steps) for step in range(num_steps)])
+    due[: settings.warmup_steps] = 0.0
+    whole = np.floor(np.cumsum(due))
+    return np.asarray(np.diff(whole, prepend=0.0) > 0)
 
 
 def draw_steering(
-    batch: PackedBatch, draws: Draws, settings: SteeringSettings, num_concepts: int, seed: int, step: int
+    batch: PackedBatch,
+    draws: Draws,
+    settings: SteeringSettings,
+    scales: Float[Tensor, " C"],
+    seed: int,
+    step: int,
+    rows: slice,
+    num_rows: int,
 ) -> SteeringDraw:
-    """Choose a concept, a strength and the attributed positions of each sequence.
+    """Choose a concept, a strength and the attributed positions of each sequence (§10.2.4).
 
     Args:
-        batch: tokens and labels.
-        draws: what is masked.
-        settings: range of strengths.
-        num_concepts: C.
+        batch: tokens and labels of a rank's part.
+        draws: what is predicted.
+        settings: range of strengths, and which positions are attributed.
+        scales: [C] NaN at concepts that are not drawn now.
         seed: the run's seed.
         step: equal (seed, step) draw the same.
+        rows: the part that `batch` is of the global batch.
+        num_rows: sequences of the global batch.
 
     Returns:
-        the draw for the whole batch.
+        the draw for the part.
     """
     rng = generator(seed, "steering", step)
-    carried = torch.zeros(batch.num_chunks + 1, num_concepts, dtype=torch.bool)
-    carried[batch.label_chunk, batch.label_concept] = True
-    per_token = torch.where(batch.chunk >= 0, batch.chunk, batch.num_chunks)
+    pick, where = (torch.rand(num_rows, generator=rng)[rows] for _ in range(2))
+    strength = settings.weakest + (settings.strongest - settings.weakest) * where
+    labelled = _labelled(batch, settings.attributed)
+    labelled = labelled[:, scales.isfinite()[labelled[2]]]
     concept = torch.full((len(batch.tokens),), -1)
-    at = torch.zeros_like(draws.masked)
-    for row, chunks in enumerate(per_token):
-        found = carried[chunks].any(0).nonzero()[:, 0]
-        pick = torch.rand((), generator=rng)
+    at = torch.zeros_like(draws.predicted)
+    for row in range(len(concept)):
+        mine = labelled[:, labelled[0] == row]
+        found = torch.unique(mine[2])
         if len(found):
-            concept[row] = found[int(pick * len(found))]
-            at[row] = carried[chunks, concept[row]] & draws.masked[row]
-    spread = settings.strongest - settings.weakest
-    strength = settings.weakest + spread * torch.rand(len(concept), generator=rng)
+            concept[row] = found[int(pick[row] * len(found))]
+            chosen = mine[1, mine[2] == concept[row]]
+            at[row] = _positions(batch, row, chosen, settings.attributed) & draws.predicted[row]
     return SteeringDraw(concept, strength, at)
+
+
+def _labelled(batch: PackedBatch, attributed: Literal["chunk", "spans"]) -> Int[Tensor, "3 n"]:
+    """Labels as (sequence, chunk or position in the sequence, concept)."""
+    length = batch.tokens.shape[1]
+    if attributed == "spans":
+        row = torch.div(batch.span_pos, length, rounding_mode="floor")
+        return torch.stack((row, batch.span_pos % length, batch.span_concept))
+    row_of_chunk = torch.full((batch.num_chunks,), -1)
+    inside = batch.chunk >= 0
+    row_of_chunk[batch.chunk[inside]] = inside.nonzero()[:, 0]
+    return torch.stack((row_of_chunk[batch.label_chunk], batch.label_chunk, batch.label_concept))
+
+
+def _positions(
+    batch: PackedBatch, row: int, chosen: Int[Tensor, " n"], attributed: Literal["chunk", "spans"]
+) -> Bool[Tensor, " T"]:
+    if attributed == "spans":
+        return torch.zeros(batch.tokens.shape[1], dtype=torch.bool).index_fill(0, chosen, True)
+    return torch.isin(batch.chunk[row], chosen)
 
 
 def injection_of(model: ConceptLM, drawn: SteeringDraw, scales: Float[Tensor, " C"], layer: int) -> Injection:
@@ -113,7 +144,7 @@ def injection_of(model: ConceptLM, drawn: SteeringDraw, scales: Float[Tensor, " 
     """
     concept = drawn.concept.clamp_min(0)
     direction = functional.normalize(model.known_head.rows(concept).detach(), dim=-1)
-    size = drawn.strength * scales[concept] * (drawn.concept >= 0)
+    size = torch.where(drawn.concept >= 0, drawn.strength * scales[concept], 0.0)
     return Injection(vector=direction * size[:, None].to(direction.dtype), mask=drawn.at, layer=layer)
 
 
@@ -127,7 +158,7 @@ def steering_terms(
     draws: Draws,
     drawn: SteeringDraw,
     states: Forward,
-    lifted: Bool[Tensor, "C V"],
+    lifted: Int[Tensor, "C n"],
     settings: SteeringSettings,
 ) -> dict[str, Term]:
     """*respond* and *express* (§10.2.4).
@@ -137,10 +168,10 @@ def steering_terms(
 
     Args:
         model: its known head is asked.
-        draws: what is masked.
+        draws: what is predicted.
         drawn: what is injected where.
         states: forward under the injection.
-        lifted: [C V] True at each concept's characteristic tokens.
+        lifted: [C n] each concept's characteristic tokens, -1 where there are fewer.
         settings: the bound on the mass.
 
     Returns:
@@ -149,10 +180,12 @@ def steering_terms(
     count = steering_counts(drawn)
     row = drawn.at.nonzero()[:, 0]
     concept = drawn.concept[row]
-    logits = _own_logits(model, states.hidden[drawn.at], concept)
+    logits = own_logits(model, states.hidden[drawn.at], concept)
     respond = functional.softplus(-logits.float()).sum()
-    inside = drawn.at[draws.masked]
-    mass = torch.where(lifted[concept], states.logits_n[inside].float().softmax(-1), 0.0).sum(-1)
+    inside = drawn.at[draws.predicted]
+    own = lifted[concept]
+    shares = states.logits_n[inside].float().softmax(-1).gather(1, own.clamp_min(0))
+    mass = torch.where(own >= 0, shares, 0.0).sum(-1)
     num_rows = len(drawn.concept)
     total = mass.new_zeros(num_rows).index_add(0, row, mass)
     size = torch.bincount(row, minlength=num_rows)
@@ -162,8 +195,17 @@ def steering_terms(
     return {"respond": Term(respond, count["respond"]), "express": Term(express, count["express"])}
 
 
-def _own_logits(model: ConceptLM, hidden_nD: Tensor, concept: Tensor) -> Tensor:
-    """[n] logit of each position's own concept, unclamped: a clamp would give the deafest no gradient."""
+def own_logits(model: ConceptLM, hidden_nD: Float[Tensor, "n D"], concept: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """The known logit of each position's own concept, unclamped: a clamp would give the deafest no gradient.
+
+    Args:
+        model: its known head is asked.
+        hidden_nD: [n D] final states.
+        concept: [n] known concepts.
+
+    Returns:
+        [n] logits.
+    """
     head = model.known_head
     keys = head.table.keys
     with torch.autocast(hidden_nD.device.type, enabled=False):
@@ -171,108 +213,46 @@ def _own_logits(model: ConceptLM, hidden_nD: Tensor, concept: Tensor) -> Tensor:
         return selected_dots(query, replace(head.table, values=keys), concept[:, None])[:, 0]
 
 
-@torch.no_grad()
-def lifted_tokens(packed: PackedCorpus, num_tokens: int) -> Bool[Tensor, "C V"]:
+def lifted_tokens(packed: PackedCorpus, num_tokens: int, max_sequences: int) -> Int[Tensor, "C n"]:
     """Characteristic tokens of every concept: high P(token | concept) / P(token) (reported, §4.4).
 
-    Ranked by count · log lift among tokens seen at least 20 times with the concept and lifted at least twice.
+    Ranked by count · log lift among tokens seen at least 20 times with the concept and lifted at least twice. A
+    concept that lifts none often enough has its most frequent one, so that *express* is defined.
 
     Args:
         packed: its train split is counted.
-        num_tokens: how many per concept at most.
+        num_tokens: n, how many per concept at most.
+        max_sequences: how many sequences to count, from the start; memory holds the pairs that occur in them.
 
     Returns:
-        [C V] True at characteristic tokens.
+        [C n] token ids, best first, then -1; a concept without any label has only -1.
     """
-    tokenizer = packed.tokenizer()
-    vocab_size = tokenizer.vocab_size
-    joint = torch.zeros(packed.num_concepts * vocab_size)
-    overall = torch.zeros(vocab_size)
-    rows = packed.num_sequences("train")
-    for start in range(0, rows, 64):
-        batch = packed.batch("train", list(range(start, min(start + 64, rows))))
-        inside = batch.chunk >= 0
-        tokens, chunk = batch.tokens[inside], batch.chunk[inside]
-        overall += torch.bincount(tokens, minlength=vocab_size)
-        order = torch.argsort(chunk, stable=True)
-        size = torch.bincount(chunk, minlength=batch.num_chunks)
-        first = size.cumsum(0) - size
-        for j, c in zip(batch.label_chunk.tolist(), batch.label_concept.tolist(), strict=True):
-            mine = tokens[order[first[j] : first[j] + size[j]]]
-            joint.index_add_(0, c * vocab_size + mine, torch.ones(len(mine)))
-    table = joint.view(packed.num_concepts, vocab_size)
-    expected = table.sum(1, keepdim=True) * overall / overall.sum()
-    lift = table / expected.clamp_min(1e-9)
-    score = table * torch.log(lift.clamp_min(1e-9))
-    score[(table < _MIN_COUNT) | (lift < 2)] = 0.0
-    top = score.topk(min(num_tokens, vocab_size), dim=1)
-    chosen = torch.zeros_like(table, dtype=torch.bool).scatter(1, top.indices, top.values > 0)
-    # A rare concept may lift no token often enough; its best one stands in, so that express is defined.
-    return chosen.scatter(1, table.argmax(1, keepdim=True), True) if not chosen.any(1).all() else chosen
+    vocab_size = packed.tokenizer().vocab_size
+    joint = sparse.csr_array((packed.num_concepts, vocab_size))
+    overall = np.zeros(vocab_size)
+    rows = min(packed.num_sequences("train"), max_sequences)
+    for start in range(0, rows, _COUNTED_ROWS):
+        batch = packed.batch("train", list(range(start, min(start + _COUNTED_ROWS, rows))))
+        inside = (batch.chunk >= 0).numpy()
+        tokens, chunk = batch.tokens.numpy()[inside], batch.chunk.numpy()[inside]
+        overall += np.bincount(tokens, minlength=vocab_size)
+        in_chunk = sparse.csr_array((np.ones(len(tokens)), (chunk, tokens)), shape=(batch.num_chunks, vocab_size))
+        pairs = (np.ones(len(batch.label_chunk)), (batch.label_concept.numpy(), batch.label_chunk.numpy()))
+        joint += sparse.csr_array(pairs, shape=(packed.num_concepts, batch.num_chunks)) @ in_chunk
+    chosen = np.full((packed.num_concepts, num_tokens), -1)
+    share = overall / max(overall.sum(), 1.0)
+    for concept in range(packed.num_concepts):
+        own = slice(joint.indptr[concept], joint.indptr[concept + 1])
+        best = _most_lifted(joint.indices[own], joint.data[own], share)[:num_tokens]
+        chosen[concept, : len(best)] = best
+    return torch.from_numpy(chosen)
 
 
-def calibrated_scales(
-    model: ConceptLM, packed: PackedCorpus, layer: int, target: float, seed: int
-) -> Float[Tensor, " C"]:
-    """The norm that is strength 1.0 for each known concept, measured on few held-out positions.
-
-    Args:
-        model: used as it is.
-        packed: held-out text.
-        layer: from which layer on.
-        target: wanted mean of the largest logit change.
-        seed: of the choice of positions.
-
-    Returns:
-        [C] norms.
-    """
-    tokens = packed.batch("heldout", _first_rows(packed, _CALIBRATION_ROWS)).tokens
-    calibration = calibrate(model, tokens, layer=layer, target=target, num_positions=_CALIBRATION_POSITIONS, seed=seed)
-    return calibration.scales(model, "known", range(model.known_head.num_concepts)).float()
-
-
-@torch.no_grad()
-def deaf_share(model: ConceptLM, packed: PackedCorpus, layer: int, scales: Float[Tensor, " C"], seed: int) -> float:
-    """Share of concepts whose own logit does not rise when they are injected at strength 1 (§9.4.4).
-
-    Args:
-        model: used as it is.
-        packed: held-out text.
-        layer: from which layer on.
-        scales: [C] norm that is strength 1.
-        seed: of the masks.
-
-    Returns:
-        deaf concepts over all known concepts.
-    """
-    ids, at = _probe(model, packed, seed)
-    plain = model.hidden(ids)[at]
-    deaf = 0
-    for start in range(0, len(scales), _CONCEPTS_AT_ONCE):
-        slab = slice(start, min(start + _CONCEPTS_AT_ONCE, len(scales)))
-        hidden = _injected(model, ids, at, slab, scales[slab], layer)
-        logits = model.known_head.logits(hidden[None], slab)[0].view(len(scales[slab]), -1, len(scales[slab]))
-        own = model.known_head.logits(plain[None], slab)[0].mean(0)
-        deaf += int((logits.mean(1).diagonal() <= own).sum())
-    return deaf / len(scales)
-
-
-def _first_rows(packed: PackedCorpus, limit: int) -> list[int]:
-    return list(range(min(limit, packed.num_sequences("heldout"))))
-
-
-def _probe(model: ConceptLM, packed: PackedCorpus, seed: int) -> tuple[Tensor, Tensor]:
-    """Some held-out sequences, half masked, and where."""
-    tokens = packed.batch("heldout", _first_rows(packed, _PROBE_ROWS)).tokens[:, : 2 * model.config.block]
-    rng = generator(seed, "calibration")
-    at = (torch.rand(tokens.shape, generator=rng) < 0.5) & (tokens != model.config.pad_id)
-    return tokens.masked_fill(at, model.config.mask_id), at
-
-
-def _injected(model: ConceptLM, ids: Tensor, at: Tensor, slab: slice, scales: Tensor, layer: int) -> Tensor:
-    """[S·n D] states at the n masked positions, under each concept of the slab in turn."""
-    direction = functional.normalize(model.known_head.embedding(slab), dim=-1) * scales[:, None]
-    num = len(scales)
-    many_at = at.repeat(num, 1)
-    injection = Injection(vector=direction.repeat_interleave(len(ids), 0), mask=many_at, layer=layer)
-    return model.hidden(ids.repeat(num, 1), injection=injection)[many_at]
+def _most_lifted(tokens: NDArray[Any], count: NDArray[Any], share: NDArray[Any]) -> NDArray[Any]:
+    if not len(tokens):
+        return tokens
+    lift = count / (count.sum() * share[tokens])
+    score = np.where((count >= _MIN_COUNT) & (lift >= 2), count * np.log(lift), 0.0)
+    order = np.lexsort((tokens, -score))
+    best = tokens[order][: int((score > 0).sum())]
+    return best if len(best) else tokens[[np.lexsort((tokens, -count))[0]]]

@@ -1,0 +1,71 @@
+"""Settings of a run that contradict one another, or that would have no effect: refused before anything is built."""
+
+from vitrail.errors import ConfigError
+from vitrail.train.objective import ComposeSettings, LossSettings
+from vitrail.train.schedules import Curve
+from vitrail.train.shape import ModelSettings
+
+
+def check_consistent(model: ModelSettings, loss: LossSettings, compose: ComposeSettings, *, has_steering: bool) -> None:
+    """Refuse a run whose settings contradict one another.
+
+    Args:
+        model: shape of the model.
+        loss: forms of the terms.
+        compose: teacher forcing, dropout, sparsity.
+        has_steering: whether steering batches are asked for.
+
+    Raises:
+        ConfigError: two of them do not fit together; the line names both, and which one to change.
+    """
+    if model.interpretable:
+        _check_kept(model, compose)
+        return
+    if has_steering:
+        raise ConfigError(
+            "steering needs concepts, and model.interpretable is false; leave steering out (--steering null)"
+        )
+    if compose != ComposeSettings():
+        raise ConfigError(
+            "compose has no effect without concepts (model.interpretable false); leave it out (--compose {})"
+        )
+    if loss != LossSettings(language_weight=loss.language_weight):
+        raise ConfigError(
+            "loss has no effect without concepts (model.interpretable false), but for language_weight; leave the rest "
+            "out (--loss {})"
+        )
+
+
+def check_length(block: int, length: int) -> None:
+    """Refuse a diffusion block that no training sequence could fill.
+
+    Args:
+        block: tokens in a block.
+        length: tokens in a training sequence.
+
+    Raises:
+        ConfigError: the block is longer.
+    """
+    if block > length:
+        raise ConfigError(
+            f"model.block {block} is longer than a training sequence of {length} tokens; lower it, or pack longer ones"
+        )
+
+
+def _check_kept(model: ModelSettings, compose: ComposeSettings) -> None:
+    """Top-k within what there is; only where the number of concepts is given, since otherwise the corpus decides."""
+    if model.num_concepts is None:
+        return
+    known, discovered = model.num_concepts, round(model.discovered_ratio * model.num_concepts)
+    for name, top_k, curve, count in (
+        ("top_k_known", model.top_k_known, compose.top_k_known, known),
+        ("top_k_discovered", model.top_k_discovered, compose.top_k_discovered, discovered),
+    ):
+        kept = max(top_k or 0, _highest(curve))
+        if 0 < count < kept:
+            which = "known" if name == "top_k_known" else "discovered"
+            raise ConfigError(f"{name} {kept:g} is more than the model's {count} {which} concepts; lower it")
+
+
+def _highest(curve: Curve | None) -> float:
+    return max((knot[1] for knot in curve), default=0.0) if curve else 0.0
