@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from vitrail.artifacts import MANIFEST_NAME
+from vitrail.artifacts import MANIFEST_NAME, file_sha256, read_manifest
 from vitrail.atlas import LABELS_NAME, LIBRARY_NAME, load_library
 from vitrail.errors import CheckpointError, ConfigError
 from vitrail.loaded import Generation, LoadedModel, Prompt, calibrate_on
@@ -146,15 +146,22 @@ def load(
 
 
 def _require_own(directory: Path, config: ModelConfig, tokenizer: Tokenizer | None, *, needs_names: bool) -> None:
-    """Our own models have names for their concepts, and a row for each token and no other; released ones may not."""
+    """Our own models have names for their concepts, and the tokenizer that they were stored with."""
     if not (directory / MANIFEST_NAME).is_file():
         return
     names = directory / LIBRARY_NAME
     if needs_names and config.interpretable and not names.is_file():
         raise CheckpointError(f"{names}: missing; copy the model again")
     num_tokens = config.vocab_size - (len(tokenizer.unused_ids) if tokenizer is not None else 0)
-    if num_tokens != config.vocab_size:
+    # A model that was continued from another's checkpoint may have rows without a token, and then always had.
+    if num_tokens != config.vocab_size and not _is_stored_with(directory, "tokenizer/tokenizer.json"):
         raise CheckpointError(
             f"{directory}/tokenizer: {num_tokens} tokens, config.json has {config.vocab_size}; "
             "copy the tokenizer that the model was trained with"
         )
+
+
+def _is_stored_with(directory: Path, name: str) -> bool:
+    """Whether a file is the one that the manifest lists."""
+    file, listed = directory / name, read_manifest(directory, "model").files.get(name)
+    return listed is not None and file.is_file() and file_sha256(file) == listed

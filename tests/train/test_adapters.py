@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tests.train.bare import short_run, write_bare
@@ -102,7 +102,7 @@ def test_the_seed_alone_draws_the_adapters(tiny_model: Callable[..., ConceptLM])
 @pytest.mark.parametrize("train_heads", [False, True])
 @pytest.mark.parametrize("matrices", ["adamw", "muon"])
 def test_only_what_is_adapted_changes(packed_dir: Path, tmp_path: Path, matrices: str, train_heads: bool) -> None:
-    """Embeddings, norms, K and U stay to the last bit; the result has the released layout, and nothing of the adapters."""
+    """Embeddings, norms, K and U stay to the last bit; the result has the released layout, without adapters."""
     bare = write_bare(tmp_path / "bare", PackedCorpus.open(packed_dir))
     lora = {"rank": 4, "train_heads": train_heads}
     run = short_run(3, lora=lora, optim={"matrices": matrices, "matrix_rate": 0.01})
@@ -131,8 +131,13 @@ def _adapted_run(steps: int, **changes: object) -> TrainSettings:
 
 @pytest.fixture(scope="module")
 def bare(packed_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    packed = PackedCorpus.open(packed_dir)
-    return write_bare(tmp_path_factory.mktemp("bare"), packed, backbone="ar", norm_order="pre", dtype=torch.float32)
+    """Its embedding is large, so that what the layers write into the stream, and no more, moves the logits."""
+    packed, folder = PackedCorpus.open(packed_dir), tmp_path_factory.mktemp("bare")
+    write_bare(folder, packed, backbone="ar", norm_order="pre", dtype=torch.float32)
+    weights = load_file(folder / "model.safetensors")
+    weights["transformer.tok_emb.weight"] *= 10
+    save_file(weights, folder / "model.safetensors")
+    return folder
 
 
 class _StopError(Exception):

@@ -61,6 +61,11 @@ def _terms(out: Path) -> list[dict[str, float]]:
     return [{key: line[key] for key in ("language", "concept", "loss")} for line in lines if "batch" in line]
 
 
+def _evaluations(out: Path) -> list[dict[str, float]]:
+    lines = (json.loads(line) for line in (out / "log.jsonl").read_text().splitlines())
+    return [line["heldout"] for line in lines if "heldout" in line]
+
+
 def _require_close(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
     """fp32 sums in another order differ in the last bits; AdamW divides by their roots, which makes more of them."""
     assert one.keys() == other.keys()
@@ -91,6 +96,9 @@ def test_two_processes_are_one_and_a_run_goes_on_with_another_number(
     _require_close(one, two)
     for first, second in zip(_terms(tmp_path / "1"), _terms(tmp_path / "2"), strict=True):
         assert second == pytest.approx(first, rel=1e-4)
+    for first, second in zip(_evaluations(tmp_path / "1"), _evaluations(tmp_path / "2"), strict=True):
+        assert {"alignment", "steering_heard", "probe_continuation", "contribution_known"} <= set(first)
+        assert second == pytest.approx(first, rel=1e-3, abs=1e-6)
 
     process = _start(2, config, packed_dir, tmp_path / "killed")
     _wait_for("step-00000004", tmp_path, process)

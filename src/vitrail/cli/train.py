@@ -44,6 +44,7 @@ def train(
     wandb: str | None = None,
     plan: bool = False,
     ranks: Count = 1,
+    length: Count | None = None,
     json: Json = False,
 ) -> None:
     """Train a model, or continue one.
@@ -65,11 +66,12 @@ def train(
         wandb: also log to this project of Weights & Biases.
         plan: only say what the run would be: parameters, operations, memory. Needs no corpus.
         ranks: processes that the plan counts with.
+        length: tokens of a sequence that the plan counts with, where no corpus says it.
         json: print one JSON object.
     """
     settings = TrainSettings.load(config, parse_overrides(overrides))
     if plan:
-        report = describe_plan(settings, packed, ranks)
+        report = describe_plan(settings, packed, ranks, length)
         emit(report.as_json(), json, report.text)
         return
     if packed is None or out is None:

@@ -20,7 +20,7 @@ from vitrail.packed.reader import PackedCorpus, PackedSplit
 from vitrail.packed.settings import MixtureStage
 from vitrail.packed.shuffle import permuted
 
-_PAGE = 4_096
+_MOST_PLACES = 4_096
 
 
 class Loader:
@@ -56,6 +56,7 @@ class Loader:
         self._packed, self._batch_size, self._seed = packed, batch_size, seed
         self._split: PackedSplit = split
         self._mixture = Mixture(mixture, packed.groups(split), batch_size, seed) if mixture else None
+        self._page_size = min(_MOST_PLACES, max(batch_size, packed.num_sequences(split)))  # few epochs a page
         self._page = lru_cache(maxsize=4)(self._drawn_page)
 
     def rows_at(self, step: int) -> list[int]:
@@ -69,9 +70,9 @@ class Loader:
         """
         first = step * self._batch_size
         stop = first + self._batch_size
-        pages = range(first // _PAGE, (stop - 1) // _PAGE + 1)
+        pages = range(first // self._page_size, (stop - 1) // self._page_size + 1)
         rows = np.concatenate([self._page(page) for page in pages])
-        own: list[int] = rows[first - pages.start * _PAGE :][: self._batch_size].tolist()
+        own: list[int] = rows[first - pages.start * self._page_size :][: self._batch_size].tolist()
         return own
 
     def batch_at(self, step: int, rows: slice | None = None) -> PackedBatch:
@@ -118,9 +119,9 @@ class Loader:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _drawn_page(self, page: int) -> Int64[np.ndarray, "4096"]:
-        """Rows at 4,096 places of the stream at once, since numpy is as fast for these as for one batch."""
-        places = np.arange(page * _PAGE, (page + 1) * _PAGE)
+    def _drawn_page(self, page: int) -> Int64[np.ndarray, " n"]:
+        """Rows at many places of the stream at once, since numpy is as fast for these as for one batch."""
+        places = np.arange(page * self._page_size, (page + 1) * self._page_size)
         if self._mixture is None:
             return self._shuffled(places, self._packed.num_sequences(self._split), "")
         groups, own = self._mixture.drawn(places)

@@ -36,22 +36,6 @@ def check_consistent(model: ModelSettings, loss: LossSettings, compose: ComposeS
         )
 
 
-def check_length(block: int, length: int) -> None:
-    """Refuse a diffusion block that no training sequence could fill.
-
-    Args:
-        block: tokens in a block.
-        length: tokens in a training sequence.
-
-    Raises:
-        ConfigError: the block is longer.
-    """
-    if block > length:
-        raise ConfigError(
-            f"model.block {block} is longer than a training sequence of {length} tokens; lower it, or pack longer ones"
-        )
-
-
 def _check_kept(model: ModelSettings, compose: ComposeSettings) -> None:
     """Top-k within what there is; only where the number of concepts is given, since otherwise the corpus decides."""
     if model.num_concepts is None:

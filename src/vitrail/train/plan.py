@@ -15,7 +15,6 @@ from torch import nn
 from vitrail.model import ModelConfig, empty_model
 from vitrail.model.flops import ParameterCount, TrainingFlops, parameter_count, training_flops
 from vitrail.packed import PackedCorpus
-from vitrail.train.consistency import check_length
 from vitrail.train.dial import at_widest, is_near, predicted_share
 from vitrail.train.ladder import assumed_config, suggested_concepts
 from vitrail.train.loop import num_steps
@@ -34,7 +33,7 @@ class RankBytes:
 
     Attributes:
         weights: parameters, in fp32.
-        gradients: as many.
+        gradients: as many; with adapters theirs alone.
         optimiser: moments of AdamW (two) and Muon (one).
     """
 
@@ -194,10 +193,10 @@ def describe_plan(
             controls=tokenizer.controls,
         )
         assumed = ()
-    if config.backbone == "cdlm":
-        check_length(config.block, config.max_length)
     model = empty_model(config)
     count, share = parameter_count(model), predicted_share(config.backbone, settings.noise)
+    if settings.lora is not None:
+        add_adapters(model, settings.lora, settings.seed)
     return PlanReport(
         config=config,
         parameters=count,
@@ -223,13 +222,15 @@ def _assumed(settings: TrainSettings, length: int | None) -> tuple[str, ...]:
 
 
 def _bytes_per_rank(model: nn.Module, optim: OptimSettings, ranks: int) -> RankBytes:
-    weights = moments = 0
+    weights = gradients = moments = 0
     for name, parameter in model.named_parameters():
         # FSDP2 cuts a tensor along its first axis, and pads the last rank's part.
         numbers = -(-parameter.shape[0] // ranks) * (parameter.numel() // parameter.shape[0])
         weights += numbers * _FLOAT_BYTES
-        moments += numbers * _FLOAT_BYTES * _MOMENTS[_optimiser_of(name, parameter.ndim, optim)]
-    return RankBytes(weights=weights, gradients=weights, optimiser=moments)
+        if parameter.requires_grad:
+            gradients += numbers * _FLOAT_BYTES
+            moments += numbers * _FLOAT_BYTES * _MOMENTS[_optimiser_of(name, parameter.ndim, optim)]
+    return RankBytes(weights=weights, gradients=gradients, optimiser=moments)
 
 
 def _optimiser_of(name: str, ndim: int, optim: OptimSettings) -> str:

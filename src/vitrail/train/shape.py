@@ -75,6 +75,8 @@ def model_config(
     Raises:
         ConfigError: two settings do not fit together, or one does not fit the corpus.
     """
+    if settings.backbone == "cdlm":
+        _check_length(settings.block, max_length)
     _agree("vocab_size", settings.vocab_size, vocab_size)
     _agree("num_concepts", settings.num_concepts, num_concepts)
     num_discovered = round(settings.discovered_ratio * num_concepts)
@@ -94,6 +96,14 @@ def model_config(
         **{f"{name}_id": getattr(controls, name) for name in ("start_header", "end_header", "eot")},
     }
     return ModelConfig.parse(values, where="model settings")
+
+
+def _check_length(block: int, length: int) -> None:
+    """Refuse a diffusion block that no training sequence could fill."""
+    if block > length:
+        raise ConfigError(
+            f"model.block {block} is longer than a training sequence of {length} tokens; lower it, or pack longer ones"
+        )
 
 
 def _agree(name: str, given: int | None, corpus: int) -> None:
