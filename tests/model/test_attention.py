@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.model.shapes import small_config
 from vitrail.errors import ConfigError
-from vitrail.model import FlexKernel, SdpaKernel, Visibility, attention_kernel, dense_mask, padded_mask
+from vitrail.model import (
+    FlexKernel,
+    SdpaKernel,
+    Visibility,
+    attention_kernel,
+    dense_mask,
+    padded_mask,
+    training_kernel,
+)
 
 
 def test_block_causal_table_by_hand() -> None:
@@ -148,6 +157,24 @@ def test_flex_sees_what_sdpa_sees(visible: Visibility, groups: int, short: int |
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
+@settings(max_examples=30, deadline=None)
+@given(visible=PATTERNS, groups=st.sampled_from([1, 3]))
+def test_gradients_equal_those_of_softmax_over_the_table(visible: Visibility, groups: int) -> None:
+    """The backward adds up what every block's prefix gives, each in its place."""
+    q, k, v = (x.requires_grad_() for x in _draw(visible, groups))
+    towards = torch.randn(q.shape, dtype=q.dtype, generator=torch.Generator().manual_seed(5))
+    got = attention_kernel("sdpa").prepare(visible, q.device)(q, k, v)
+    wanted = _softmax_over(dense_mask(visible), q, k, v)
+    for ours, theirs in zip(*(torch.autograd.grad(x, (q, k, v), towards) for x in (got, wanted)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("backbone", ["cdlm", "ar"])
+def test_training_on_a_cpu_takes_scaled_dot_product(backbone: str) -> None:
+    config = small_config(backbone=backbone, width=64, num_heads=2)
+    assert isinstance(training_kernel(config, torch.device("cpu")), SdpaKernel)
+
+
 def test_flex_without_cuda_is_refused() -> None:
     with pytest.raises(ConfigError, match="use 'sdpa'"):
         attention_kernel("flex")

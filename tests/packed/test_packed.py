@@ -1,5 +1,6 @@
 """Packing: every chunk once and whole, labels where they belong, bad input named."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -213,3 +214,34 @@ def test_sequences_hold_one_group_or_one_document(
         for name, count in packed.groups("train").items():
             rows = packed.rows_of("train", name, np.arange(count))
             assert rows.tolist() == [row for row, other in enumerate(names) if other == name]
+
+
+@pytest.mark.parametrize(
+    ("column", "byte"),
+    [
+        ("tokens", 0xFF),
+        ("sequence_chunks", 0xFF),
+        ("labels", 0xFF),
+        ("labels", 0x7F),
+        ("spans", 0x7F),
+        ("label_concept", 0xFF),
+        ("label_concept", 0x7F),
+        ("span_concept", 0xFF),
+        ("span_pos", 0x7F),
+        ("start", 0xFF),
+        ("size", 0x7F),
+    ],
+)
+def test_values_that_cannot_be_name_the_shard(
+    column: str, byte: int, tokenizer: Tokenizer, chunks: list[Chunk], tmp_path: Path
+) -> None:
+    annotated = write_annotated(tmp_path / "annotated", chunks)
+    pack_corpus(annotated, tokenizer, tmp_path / "packed", PackSettings(length=LENGTH, token_window=1))
+    shard = tmp_path / "packed" / "shards" / "00000.train.safetensors"
+    data = shard.read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    first, stop = (begin + place for place in json.loads(data[8:begin])[column]["data_offsets"])
+    shard.write_bytes(data[:first] + bytes([byte]) * (stop - first) + data[stop:])
+    packed = PackedCorpus.open(tmp_path / "packed")
+    with pytest.raises(ArtifactError, match=r"00000\.train\.safetensors: damaged \(.*pack the corpus again"):
+        packed.batch("train", range(packed.num_sequences("train")))

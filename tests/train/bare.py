@@ -25,8 +25,9 @@ def config_for(packed: PackedCorpus, **changes: object) -> ModelConfig:
     return ModelConfig.parse(config.model_dump() | changes)
 
 
-def write_bare(folder: Path, packed: PackedCorpus, *, dtype: torch.dtype = torch.bfloat16, **changes: object) -> Path:
+def write_bare(folder: Path, packed: PackedCorpus, *, dtype: object = torch.bfloat16, **changes: object) -> Path:
     """A checkpoint with random weights; it has neither tokenizer nor names."""
+    assert isinstance(dtype, torch.dtype)
     config = config_for(packed, **changes)
     save_model(init_model(config, 3).to(dtype), folder)
     return folder

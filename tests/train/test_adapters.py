@@ -49,7 +49,7 @@ def _stir(model: nn.Module, seed: int) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:
-                parameter += 0.1 * torch.randn(parameter.shape, generator=rng, dtype=torch.float64).to(parameter.dtype)
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=rng, dtype=torch.float64))
 
 
 @settings(max_examples=12, deadline=None)

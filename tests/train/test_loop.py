@@ -142,6 +142,48 @@ def test_damaged_and_foreign_states_are_refused(tiny_model: Model, tiny_packed: 
         load_checkpoint(folder, model, Optimisers(model, _settings().optim))
 
 
+def test_a_checkpoint_of_another_run_and_a_torn_log_are_refused(
+    tiny_model: Model, tiny_packed: PackedCorpus, tmp_path: Path
+) -> None:
+    def run(name: str) -> None:
+        model = tiny_model(dtype=torch.float32)
+        optimisers = Optimisers(model, _settings().optim)
+        train(Root(model), optimisers, tiny_packed, _settings(), tmp_path, name=name)
+
+    run("one")
+    with pytest.raises(CheckpointError, match="of another run; remove it"):
+        run("other")
+    folder = latest_checkpoint(tmp_path)
+    assert folder is not None
+    (tmp_path / "log.jsonl").write_text("")
+    with pytest.raises(CheckpointError, match=r"log\.jsonl: damaged \(0 bytes"):
+        run("one")
+    (folder / "state.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"state\.json: damaged \(log_bytes is missing\)"):
+        run("one")
+    (tmp_path / "latest.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"latest\.json: damaged"):
+        run("one")
+
+
+def test_a_checkpoint_with_weights_that_are_not_finite_is_damaged(
+    tiny_model: Model, tiny_packed: PackedCorpus, tmp_path: Path
+) -> None:
+    _run(tiny_model(dtype=torch.float32), tiny_packed, _settings(), tmp_path)
+    folder = latest_checkpoint(tmp_path)
+    assert folder is not None
+    (shard,) = folder.glob("*.safetensors")
+    data = shard.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    name = next(name for name in header if name.startswith("model/"))
+    at = 8 + size + header[name]["data_offsets"][0]
+    shard.write_bytes(data[:at] + b"\xff" * 4 + data[at + 4 :])
+    model = tiny_model(dtype=torch.float32)
+    with pytest.raises(CheckpointError, match="is not finite"):
+        load_checkpoint(folder, model, Optimisers(model, _settings().optim))
+
+
 def test_bf16_runs_and_keeps_fp32_weights(tiny_model: Model, tiny_packed: PackedCorpus, tmp_path: Path) -> None:
     model = tiny_model(dtype=torch.float32)
     settings = _settings().model_copy(update={"precision": "bf16"})

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from vitrail.errors import ConfigError
 from vitrail.model import ConceptLM
 from vitrail.train.optim import Optimisers, OptimSettings
 
@@ -102,3 +103,21 @@ def test_a_common_direction_moves_known_logits_no_further_than_any_other(tiny_mo
             optimisers.step(1.0)
         shifts[heads] = float((weight.detach() @ mean - before).abs().mean())
     assert shifts["muon"] < shifts["adamw"] / 2
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"matrix_rate": -1.0},
+        {"clip_norm": 0.0},
+        {"betas": [1.5, 0.9]},
+        {"momentum": 1.0},
+        {"weight_decay": -0.1},
+        {"rate": {"decay_share": -1.0}},
+        {"rate": {"warmup_steps": -1}},
+        {"rate": {"floor": 2.0}},
+    ],
+)
+def test_rates_that_cannot_be_are_refused(values: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="input should be"):
+        OptimSettings.parse(values)

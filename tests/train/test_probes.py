@@ -89,3 +89,14 @@ def test_the_choice_that_the_model_holds_likely_wins(backbone: str, tiny_model: 
         assert right_answers(model, [Question(tuple(ids[:5]), choices, gold) for gold in range(3)]) == [
             gold == best for gold in range(3)
         ]
+
+
+def test_a_torn_or_damaged_gz_is_one_line(packed_dir: Path, tiny_model: Model, tmp_path: Path) -> None:
+    tokenizer = PackedCorpus.open(packed_dir).tokenizer()
+    config = tiny_model(vocab_size=tokenizer.vocab_size).config
+    whole = gzip.compress("".join(f"{_line(id=number * 7919 % 9973)}\n" for number in range(400)).encode())
+    path = tmp_path / "a.jsonl.gz"
+    for content in (whole[: len(whole) // 2], whole[:400] + bytes(20) + whole[420:]):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=r"a\.jsonl\.gz: cannot be read"):
+            read_probe(path, tokenizer, config, 1_000)

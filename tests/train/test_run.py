@@ -109,6 +109,10 @@ def test_lifted_tokens_are_the_themes_words(packed_dir: Path) -> None:
     [
         ({"seed": -1}, "seed"),
         ({"noise": {"high": [[0.0, 2.0]]}}, "from 0 to 1"),
+        ({"steering": {"weakest": 2.0}}, "weakest 2 is above strongest 1"),
+        ({"steering": {"density": [[0.0, 7.0]]}}, "density is a share from 0 to 1"),
+        ({"steering": {"respond": -1.0}}, "greater than or equal to 0"),
+        ({"steering": {"target_logit_change": 0.0}}, "greater than 0"),
     ],
 )
 def test_settings_that_cannot_be(values: dict[str, object], message: str) -> None:
@@ -123,3 +127,22 @@ def test_a_width_that_heads_do_not_divide_is_refused_before_anything_is_written(
     with pytest.raises(ConfigError, match="63"):
         train_model(packed_dir, tmp_path / "model", settings)
     assert not (tmp_path / "model").exists()
+
+
+def test_steering_that_cannot_be_is_refused_before_the_first_step(packed_dir: Path, tmp_path: Path) -> None:
+    model = ModelSettings(width=16, num_layers=1, num_heads=2, intermediate_size=32, block=8)
+    settings = TrainSettings(model=model, total_tokens=64, batch_size=1)
+    deep = settings.model_copy(update={"steering": SteeringSettings(layer=2, warmup_steps=1_000)})
+    with pytest.raises(ConfigError, match="steering.layer 2: the model has 1 layers"):
+        train_model(packed_dir, tmp_path / "deep", deep)
+    values = settings.model_dump(exclude_unset=True) | {"compose": {}, "loss": {}}
+    values["model"] = values["model"] | {"interpretable": False}
+    train_model(packed_dir, tmp_path / "plain", TrainSettings.parse(values))
+    steered = settings.model_copy(update={"steering": SteeringSettings()})
+    with pytest.raises(ConfigError, match="the model has none; leave steering out"):
+        train_model(packed_dir, tmp_path / "steered", steered, init_from=tmp_path / "plain")
+
+
+def test_a_model_is_not_replaced_by_its_own_continuation(packed_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is the model that is continued"):
+        train_model(packed_dir, tmp_path / "model", _settings(), init_from=tmp_path / "model")

@@ -80,8 +80,8 @@ def test_another_weight_or_configuration_is_another_start(packed: PackedCorpus, 
         save_file({name: weights[name] for name in part}, bare / f"part-{shard}.safetensors")
     (bare / "model.safetensors").unlink()
     assert origin_id(bare) == first.settings["init_checkpoint"], "how it is cut into files does not matter"
-    for part in bare.glob("part-*"):
-        part.unlink()
+    for file in bare.glob("part-*"):
+        file.unlink()
 
     embedding = weights["transformer.tok_emb.weight"]
     embedding[len(embedding) // 3, 5] += 0.5

@@ -11,6 +11,7 @@ from vitrail.model.attention import (
     causal,
     dense_mask,
     padded_mask,
+    training_kernel,
 )
 from vitrail.model.backbone import Backbone, Injection
 from vitrail.model.cache import BlockCache
@@ -63,4 +64,5 @@ __all__ = [
     "load_model",
     "padded_mask",
     "save_model",
+    "training_kernel",
 ]

@@ -19,6 +19,7 @@ from vitrail.packed.settings import PackSettings
 from vitrail.packed.units import Answer, Dropped, PackedDocument, Unit
 from vitrail.text import Message, Tokenizer
 
+_ROLES = ("system", "user", "assistant")
 CONVERSATION_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 
 
@@ -104,6 +105,8 @@ class ConversationWindows:
             yield PackedDocument(split, group, [], (Dropped(f"{self._path.name}:{line.number}", reason),))
 
     def _unit(self, messages: Sequence[Message]) -> Unit:
+        if not self._tokenizer.has_chat_template:  # a template refuses roles that it does not know
+            _require_roles(messages)
         turns = self._tokenizer.chat_turns(messages)
         said = [message["content"] for message in messages if message["role"] == "assistant"]
         if not self._tokenizer.has_chat_template:
@@ -163,6 +166,15 @@ def _messages(record: Mapping[str, Any], where: str) -> Sequence[Message]:
     if not answers:
         raise CorpusError(f"{where}: no message of the assistant, so nothing to learn; add one or remove the line")
     return messages[: answers[-1] + 1]
+
+
+def _require_roles(messages: Sequence[Message]) -> None:
+    for number, message in enumerate(messages):
+        if message["role"] not in _ROLES:
+            raise ConfigError(
+                f"message {number} has the role '{message['role']}', a model without a chat template knows "
+                f"{', '.join(_ROLES)}; mend it or remove the line"
+            )
 
 
 def _split(record: Mapping[str, Any]) -> Split:

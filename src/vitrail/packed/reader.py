@@ -25,6 +25,9 @@ PackedSplit = Literal["train", "heldout"]
 _MAPPED_SHARDS = 64
 """Shards that stay mapped; each holds an open file, and what was read of it counts as this process's memory."""
 
+_COMPRESSED: Mapping[str, tuple[str, ...]] = {"labels": ("label_concept",), "spans": ("span_pos", "span_concept")}
+_Part = Mapping[str, NDArray[Any]]
+
 
 class PackedCorpus:
     """A packed corpus on disk, memory-mapped."""
@@ -144,16 +147,28 @@ class PackedCorpus:
         """
         shards, places = self._index[split].locate(self._checked(split, rows))
         parts = [
-            _sequence(self._columns(split, shard), place)
-            for shard, place in zip(shards.tolist(), places.tolist(), strict=True)
+            self._sequence(split, shard, place) for shard, place in zip(shards.tolist(), places.tolist(), strict=True)
         ]
         tokens = _joined(parts, "tokens").reshape(len(parts), self.length)
         has_answers = "conversations" in self.manifest.settings
         loss_mask = _covered(parts, self.length) if has_answers else tokens != self._controls.pad
         return _batch(parts, tokens, loss_mask, "answer_bytes" if has_answers else "num_bytes")
 
+    def _sequence(self, split: PackedSplit, shard: int, place: int) -> _Part:
+        try:
+            part = _sequence(self._columns(split, shard), place)
+            fault = _fault(part, self.length, self.manifest.settings["vocab_size"], self.num_concepts)
+        except (KeyError, IndexError, ValueError) as error:
+            fault = f"{type(error).__name__}: {error}"
+        if fault:
+            raise ArtifactError(f"{self._shard(split, shard)}: damaged ({fault}); pack the corpus again")
+        return part
+
+    def _shard(self, split: PackedSplit, shard: int) -> Path:
+        return self.path / SHARDS_FOLDER / f"{shard:05d}.{split}.safetensors"
+
     def _open_shard(self, split: PackedSplit, shard: int) -> dict[str, NDArray[Any]]:
-        return open_columns(self.path / SHARDS_FOLDER / f"{shard:05d}.{split}.safetensors")
+        return open_columns(self._shard(split, shard))
 
     def _checked(self, split: PackedSplit, rows: Sequence[int]) -> NDArray[np.int64]:
         index = np.asarray(rows, dtype=np.int64)
@@ -162,23 +177,49 @@ class PackedCorpus:
         return index
 
 
-_COMPRESSED: Mapping[str, tuple[str, ...]] = {"labels": ("label_concept",), "spans": ("span_pos", "span_concept")}
-_Part = Mapping[str, NDArray[Any]]
-
-
 def _sequence(columns: _Part, place: int) -> _Part:
     """The columns of one sequence; compressed rows keep their offsets, counted from the sequence's first entry."""
     part = {"tokens": columns["tokens"][place]}
     if "answers" in columns:
-        first, stop = columns["answers"][place : place + 2].tolist()
+        first, stop = _range(columns["answers"], place, place + 1, len(columns["answer_start"]))
         return part | {name: columns[name][first:stop] for name in ("answer_start", "answer_stop", "answer_bytes")}
-    first, stop = columns["sequence_chunks"][place : place + 2].tolist()
+    first, stop = _range(columns["sequence_chunks"], place, place + 1, len(columns["row"]))
     part |= {name: columns[name][first:stop] for name in ("row", "start", "size", "num_bytes")}
     for offsets, names in _COMPRESSED.items():
         bounds = columns[offsets][first : stop + 1]
         part[offsets] = bounds[1:] - bounds[:-1]
-        part |= {name: columns[name][int(bounds[0]) : int(bounds[-1])] for name in names}
+        begin, end = _range(columns[offsets], first, stop, len(columns[names[0]]))
+        part |= {name: columns[name][begin:end] for name in names}
     return part
+
+
+def _range(offsets: NDArray[Any], first: int, stop: int, count: int) -> tuple[int, int]:
+    """What offsets say of entries first..stop-1; refused where they point outside the column."""
+    begin, end = int(offsets[first]), int(offsets[stop])
+    if not 0 <= begin <= end <= count:
+        raise ValueError(f"offsets {begin} to {end} of a column of {count}")
+    return begin, end
+
+
+def _fault(part: _Part, length: int, vocab_size: int, num_concepts: int) -> str:
+    """What cannot be in a sequence; a changed byte whose value could be there is not seen."""
+    if part["tokens"].shape != (length,):
+        return f"a sequence of {len(part['tokens'])} tokens, not {length}"
+    starts, stops = ("answer_start", "answer_stop") if "answer_start" in part else ("start", "size")
+    ends = part[stops] if stops == "answer_stop" else part["start"].astype(np.int64) + part["size"]
+    limits = {
+        "tokens": (part["tokens"], vocab_size),
+        starts: (part[starts], length),
+        stops: (ends - part[starts], length + 1),
+        f"end of {starts}": (ends, length + 1),
+        **{name: (part[name], num_concepts) for name in ("label_concept", "span_concept") if name in part},
+        **{name: (part[name], length) for name in ("span_pos",) if name in part},
+        **{name: (part[name], len(part[names[0]]) + 1) for name, names in _COMPRESSED.items() if name in part},
+    }
+    for name, (values, limit) in limits.items():
+        if len(values) and not (0 <= values.min() and values.max() < limit):
+            return f"{name} {values.min()} to {values.max()}, wanted 0 to {limit - 1}"
+    return ""
 
 
 def _batch(

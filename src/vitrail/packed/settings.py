@@ -1,5 +1,6 @@
 """Settings of packing, and of what training draws from a packed corpus."""
 
+import math
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -37,8 +38,11 @@ class MixtureStage(Settings):
 
     @model_validator(mode="after")
     def _some_weight(self) -> "MixtureStage":
-        if not sum(self.weights.values()) > 0:
+        total = sum(self.weights.values())
+        if not total > 0:
             raise ValueError("no weight is above zero; give at least one group a weight")
+        if total == math.inf:
+            raise ValueError("the weights are too large to be added up; lower them")
         return self
 
 

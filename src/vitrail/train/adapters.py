@@ -46,7 +46,7 @@ def check_adapters(lora: LoraSettings, optim: OptimSettings, loss: LossSettings)
     Raises:
         ConfigError: one was set; the line names it.
     """
-    frozen = {"optim.embedding_rate": optim.embedding_rate, "optim.norm_rate": optim.norm_rate}
+    frozen: dict[str, object] = {"optim.embedding_rate": optim.embedding_rate, "optim.norm_rate": optim.norm_rate}
     if not lora.train_heads:
         frozen |= {"optim.head_rate": optim.head_rate, "optim.heads": optim.heads}
         names = ("reconstruction", "reconstruction_target", "independence", "independence_form", "independence_of")

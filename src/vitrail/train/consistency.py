@@ -1,6 +1,8 @@
 """Settings of a run that contradict one another, or that would have no effect: refused before anything is built."""
 
 from vitrail.errors import ConfigError
+from vitrail.model import ModelConfig
+from vitrail.packed import PackedCorpus
 from vitrail.train.objective import ComposeSettings, LossSettings
 from vitrail.train.schedules import Curve
 from vitrail.train.shape import ModelSettings
@@ -33,6 +35,30 @@ def check_consistent(model: ModelSettings, loss: LossSettings, compose: ComposeS
         raise ConfigError(
             "loss has no effect without concepts (model.interpretable false), but for language_weight; leave the rest "
             "out (--loss {})"
+        )
+
+
+def check_steerable(layer: int | None, config: ModelConfig, packed: PackedCorpus) -> None:
+    """Refuse steering batches that would do nothing, or end the run when the first of them comes.
+
+    Args:
+        layer: from which layer on concepts are injected, if it is given.
+        config: the model, new or continued.
+        packed: what it is trained on.
+
+    Raises:
+        ConfigError: no concepts, no such layer, or a corpus without labels; the line says what to change.
+    """
+    if not config.known_count:
+        raise ConfigError("steering needs concepts, and the model has none; leave steering out (--steering null)")
+    if layer is not None and layer > config.num_layers:
+        raise ConfigError(
+            f"steering.layer {layer}: the model has {config.num_layers} layers; choose one of 1 to {config.num_layers}"
+        )
+    if not packed.manifest.counts.get("train_labels"):
+        raise ConfigError(
+            f"{packed.path}: its sequences carry no labels, so there is nothing to steer by; leave steering out "
+            "(--steering null)"
         )
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from vitrail.errors import CheckpointError
+
 
 class Log:
     """Appends lines; they are on disk after `flush`."""
@@ -30,8 +32,16 @@ class Log:
 
         Args:
             num_bytes: length that a checkpoint stands for.
+
+        Raises:
+            CheckpointError: the log is shorter.
         """
         if self._is_kept:
+            if (found := self._path.stat().st_size) < num_bytes:
+                raise CheckpointError(
+                    f"{self._path}: damaged ({found:,} bytes, the checkpoint counts on {num_bytes:,}); remove "
+                    f"{self._path.parent} to start afresh"
+                )
             with self._path.open("r+b") as file:
                 file.truncate(num_bytes)
 

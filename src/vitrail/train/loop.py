@@ -83,6 +83,7 @@ def train(
     library: ConceptLibrary | None = None,
     trackers: Sequence[Tracker] = (),
     on_progress: OnProgress | None = None,
+    name: str = "",
 ) -> None:
     """Train a model in place, resuming from the scratch folder where an earlier attempt left a checkpoint.
 
@@ -96,14 +97,16 @@ def train(
         library: names and words of the known concepts, for the evaluation; None measures no alignment.
         trackers: told every step's figures.
         on_progress: called after every step.
+        name: what identifies the run, so that a checkpoint of another one is refused; empty takes any.
 
     Raises:
+        CheckpointError: the checkpoint is damaged, or of another model or run.
         ConfigError: the batch cannot be shared equally by the ranks.
         RunFailed: the loss is not a number, or the disk is full; the last checkpoint stays.
         KeyboardInterrupt: SIGINT came; the step was finished and its checkpoint written.
         Stopped: the same for SIGTERM.
     """
-    run = _Run(root, optimisers, packed, settings, work, world or World(), library, trackers)
+    run = _Run(root, optimisers, packed, settings, work, world or World(), library, trackers, name)
     run.resume()
     run.all_steps(on_progress)
 
@@ -121,6 +124,7 @@ class _Run:
         world: World,
         library: ConceptLibrary | None,
         trackers: Sequence[Tracker],
+        run: str,
     ) -> None:
         if settings.batch_size % world.size:
             raise ConfigError(
@@ -135,7 +139,7 @@ class _Run:
         self.state = TrainState()
         self.monitors = Monitors()
         self.log = Log(work / "log.jsonl", is_kept=world.is_main)
-        self.checkpoints = Checkpoints(work, world)
+        self.checkpoints = Checkpoints(work, world, run)
         self.evaluation = Evaluation(root, packed, settings, world, library)
         self.speedometer = Speedometer(root.model, settings, packed.length, world)
         self.steering = settings.steering
@@ -148,7 +152,7 @@ class _Run:
         """Go on where a checkpoint stands."""
         folder = self.checkpoints.latest
         if folder is not None:
-            self.state = load_checkpoint(folder, self.model, self.optimisers)
+            self.state = load_checkpoint(folder, self.model, self.optimisers, self.checkpoints.run)
             self.monitors = Monitors(self.state.monitors)
         self.log.cut(self.state.log_bytes)
         for tracker in self.trackers:

@@ -11,9 +11,10 @@ hold more of the logits, and the language loss falls more slowly (`docs/lab.md`)
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 
@@ -21,20 +22,22 @@ from vitrail.settings import Settings
 from vitrail.train.distributed import whole
 from vitrail.train.schedules import RateSettings
 
+_Decay = Annotated[float, Field(ge=0, lt=1)]
+
 
 class OptimSettings(Settings):
     """Peak rates by group; `matrices` and `heads` choose the optimiser of 2-D weights in backbone and concept heads."""
 
     matrices: Literal["muon", "adamw"] = "muon"
     heads: Literal["muon", "adamw"] = "adamw"
-    matrix_rate: float = 0.03
-    embedding_rate: float = 0.005
-    head_rate: float = 0.003
-    norm_rate: float = 0.003
-    momentum: float = 0.95
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = 0.1
-    clip_norm: float = 1.0
+    matrix_rate: float = Field(default=0.03, ge=0)
+    embedding_rate: float = Field(default=0.005, ge=0)
+    head_rate: float = Field(default=0.003, ge=0)
+    norm_rate: float = Field(default=0.003, ge=0)
+    momentum: float = Field(default=0.95, ge=0, lt=1)
+    betas: tuple[_Decay, _Decay] = (0.9, 0.95)
+    weight_decay: float = Field(default=0.1, ge=0)
+    clip_norm: float = Field(default=1.0, gt=0)
     rate: RateSettings = RateSettings()
 
     def scaled(self, factor: float) -> "OptimSettings":
@@ -62,7 +65,7 @@ class Optimisers:
         """
         self._settings = settings
         self._names = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        self._own_name = {parameter: name for name, parameter in self._names.items()}
+        self._own_name: dict[Tensor, str] = {parameter: name for name, parameter in self._names.items()}
         self._parts: dict[str, list[nn.Parameter]] = {}
         groups: dict[str, list[nn.Parameter]] = {"matrix": [], "embedding": [], "head": [], "norm": []}
         for name, parameter in self._names.items():
@@ -131,8 +134,8 @@ class Optimisers:
         """
         keys: dict[str, list[str]] = {}
         for name in wanted:
-            parameter, _, key = name.rpartition("/")
-            keys.setdefault(parameter, []).append(key)
+            owner, _, key = name.rpartition("/")
+            keys.setdefault(owner, []).append(key)
         for optimiser in self._all:
             optimiser.state.clear()
             for parameter in _parameters(optimiser):

@@ -15,6 +15,7 @@ from torch import nn
 from vitrail.model import ModelConfig, empty_model
 from vitrail.model.flops import ParameterCount, TrainingFlops, parameter_count, training_flops
 from vitrail.packed import PackedCorpus
+from vitrail.train.adapters import add_adapters
 from vitrail.train.dial import at_widest, is_near, predicted_share
 from vitrail.train.ladder import assumed_config, suggested_concepts
 from vitrail.train.loop import num_steps

@@ -9,6 +9,7 @@ Letters: `c` choices of a question, `T` tokens.
 """
 
 import gzip
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,5 +161,5 @@ def _lines(path: Path) -> Iterator[str]:
     try:
         with opened(path, "rt", encoding="utf-8") as file:
             yield from (line for line in file if line.strip())
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error}); name a probe file of JSON lines") from error

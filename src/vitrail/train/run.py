@@ -13,9 +13,10 @@ from pathlib import Path
 from vitrail.artifacts import Manifest, Stage, Writing, read_manifest
 from vitrail.atlas import ConceptLibrary
 from vitrail.errors import ConfigError
-from vitrail.model import ConceptLM, empty_model, is_bare_checkpoint, save_model
+from vitrail.model import ConceptLM, empty_model, is_bare_checkpoint, save_model, training_kernel
 from vitrail.packed import PackedCorpus
 from vitrail.train.adapters import add_adapters, merge_adapters
+from vitrail.train.consistency import check_steerable
 from vitrail.train.distributed import Root, World, shard, whole
 from vitrail.train.loop import OnProgress, num_steps, train
 from vitrail.train.naming import name_discovered
@@ -63,6 +64,8 @@ def train_model(
         Stopped: SIGTERM came, and the checkpoint was written.
     """
     world = world or World()
+    if init_from is not None and out.resolve() == init_from.resolve():
+        raise ConfigError(f"{out}: is the model that is continued, and would be lost; name another --out")
     if settings.lora is not None and init_from is None:
         raise ConfigError("lora adapts a model that is there already; name it with --init-from, or leave lora out")
     stage = _stage(packed_dir, out, settings, init_from, world)
@@ -72,6 +75,8 @@ def train_model(
     library = run_library(packed, init_from)
     with _writing(stage, world, resume=resume) as (work, writing):
         model = continued_model(init_from, packed) if init_from else new_model(packed, settings)
+        if settings.steering is not None:
+            check_steerable(settings.steering.layer, model.config, packed)
         root = _prepared(model, settings, world)
         optimisers = Optimisers(root.model, settings.optim)
         # A bare checkpoint has none, and neither has a model whose adapters alone were trained.
@@ -87,6 +92,7 @@ def train_model(
             library=library,
             trackers=trackers if world.is_main else (),
             on_progress=on_progress,
+            name=stage.fingerprint,
         )
         model = _whole_model(root.model, world)
         if settings.lora is None:
@@ -122,9 +128,10 @@ def _writing(stage: Stage, world: World, *, resume: bool) -> Iterator[tuple[Path
 
 
 def _prepared(model: ConceptLM, settings: TrainSettings, world: World) -> Root:
-    """On its device, with adapters, in shards, with compiled or recomputed layers, as the settings say."""
+    """On its device, with its kernel, with adapters, in shards, layers compiled or recomputed: as the settings say."""
     check_objective(model.config, settings.loss, settings.compose)
     model = model.to(world.device)
+    model.transformer.kernel = training_kernel(model.config, world.device)
     if settings.lora is not None:
         add_adapters(model, settings.lora, settings.seed)
     if settings.activation_checkpointing:

@@ -9,7 +9,7 @@ levels and the top-k anneal.
 import math
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from vitrail.settings import Settings
 
@@ -68,9 +68,9 @@ class RateSettings(Settings):
     At step s of n: min(1, (s + 1) / warmup_steps) · max(floor, min(1, (n - s) / (decay_share · n))).
     """
 
-    warmup_steps: int = 40
-    decay_share: float = 0.3
-    floor: float = 0.0
+    warmup_steps: int = Field(default=40, ge=0)
+    decay_share: float = Field(default=0.3, ge=0, le=1)
+    floor: float = Field(default=0.0, ge=0, le=1)
 
 
 def rate_at(settings: RateSettings, step: int, num_steps: int) -> float:

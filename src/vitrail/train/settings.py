@@ -53,18 +53,27 @@ class SteeringSettings(Settings):
 
     layer: int | None = Field(default=None, ge=1)
     density: Curve = ((0.0, 0.5), (1.0, 0.25))
-    warmup_steps: int = 0
-    weakest: float = 0.25
-    strongest: float = 1.0
-    respond: float = 0.1
-    express: float = 0.5
-    express_mass: float = 0.2
+    warmup_steps: int = Field(default=0, ge=0)
+    weakest: float = Field(default=0.25, ge=0)
+    strongest: float = Field(default=1.0, gt=0)
+    respond: float = Field(default=0.1, ge=0)
+    express: float = Field(default=0.5, ge=0)
+    express_mass: float = Field(default=0.2, gt=0, le=1)
     attributed: Literal["chunk", "spans"] = "chunk"
     lifted_tokens: int = Field(default=24, ge=1)
     lifted_sequences: int = Field(default=20_000, ge=1)
-    target_logit_change: float = 8.0
+    target_logit_change: float = Field(default=8.0, gt=0)
     recalibrate_steps: int = Field(default=150, ge=1)
     pool: int = Field(default=512, ge=1)
+
+    @model_validator(mode="after")
+    def _in_range(self) -> "SteeringSettings":
+        if self.weakest > self.strongest:
+            raise ValueError(f"weakest {self.weakest:g} is above strongest {self.strongest:g}; change one of them")
+        shares = [knot[1] for knot in self.density]
+        if min(shares) < 0 or max(shares) > 1:
+            raise ValueError(f"density is a share from 0 to 1, its knots go from {min(shares):g} to {max(shares):g}")
+        return self
 
 
 class TrainSettings(Settings):

@@ -49,7 +49,7 @@ def origin_id(directory: Path) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(StoredTensors(directory).by_name.items()):
         digest.update(json.dumps([name, tensor.kind, tensor.shape]).encode())
-        digest.update(tensor.read().reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.read().reshape(-1).view(torch.uint8).numpy().data)
     names = _names_file(directory)
     return content_id(
         {

@@ -28,6 +28,7 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.distributed.tensor import DTensor
 
 from vitrail.artifacts import read_json, sync_dir, sync_file, write_faults_are_clear, write_json
 from vitrail.errors import ArtifactError, CheckpointError
@@ -62,13 +63,15 @@ class TrainState:
 class Checkpoints:
     """The checkpoints of a run: written in the background, one at a time; read on resume."""
 
-    def __init__(self, work: Path, world: World) -> None:
+    def __init__(self, work: Path, world: World, run: str = "") -> None:
         """Look at the place; `latest` is the last whole checkpoint, or None.
 
         Args:
             work: scratch of the run, the same for all ranks.
             world: the ranks that write together.
+            run: what identifies the run; a checkpoint of another one is refused.
         """
+        self.run = run
         self._work, self._world = work, world
         # Saving runs beside training: its exchanges must not mix with those of the step.
         self._group = dist.new_group(backend="gloo") if world.size > 1 else None
@@ -99,7 +102,7 @@ class Checkpoints:
             self._world.wait()
             if self._world.is_main:
                 new.mkdir(exist_ok=True)
-                write_json(new / FACTS, state.facts)
+                write_json(new / FACTS, state.facts | {"run": self.run})
             self._world.wait()
             tensors = _tensors(model, optimisers, state.extra)
             writer = HuggingFaceStorageWriter(str(new), save_distributed=True)
@@ -151,21 +154,24 @@ class Checkpoints:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def load_checkpoint(folder: Path, model: nn.Module, optimisers: Optimisers) -> TrainState:
+def load_checkpoint(folder: Path, model: nn.Module, optimisers: Optimisers, run: str = "") -> TrainState:
     """Put weights and optimiser state back in place, in the shards of this run.
 
     Args:
         folder: of `Checkpoints`.
         model: its parameters are overwritten.
         optimisers: their state is overwritten.
+        run: of `Checkpoints`; empty takes a checkpoint of any.
 
     Returns:
         step, log length, monitors, extra tensors.
 
     Raises:
-        CheckpointError: a file is missing, damaged, or of another model.
+        CheckpointError: a file is missing, damaged, or of another model or run.
     """
     facts = _facts(folder)
+    if run and facts.get("run", run) != run:  # those of earlier versions do not say
+        raise CheckpointError(f"{folder}: training state of another run; remove it to start afresh")
     reader = HuggingFaceStorageReader(str(folder))
     try:
         stored = _stored_sizes(reader)
@@ -182,14 +188,21 @@ def load_checkpoint(folder: Path, model: nn.Module, optimisers: Optimisers) -> T
         load(tensors, storage_reader=reader, no_dist=not dist.is_initialized())
     except (OSError, SafetensorError, CheckpointException, ValueError) as error:
         raise CheckpointError(f"{folder}: damaged training state ({error}); remove it to start afresh") from error
+    if bad := next((name for name, parameter in model.named_parameters() if not _is_finite(parameter)), None):
+        raise CheckpointError(f"{folder}: damaged training state ('{bad}' is not finite); remove it to start afresh")
     return TrainState(facts["step"], facts["log_bytes"], facts["monitors"], extra)
 
 
 def latest_checkpoint(work: Path) -> Path | None:
     """Folder of the last whole checkpoint, or None."""
     pointer = work / POINTER
-    folder = work / str(read_json(pointer)["checkpoint"]) if pointer.exists() else None
-    return folder if folder and folder.is_dir() else None
+    if not pointer.exists():
+        return None
+    try:
+        folder = work / str(read_json(pointer)["checkpoint"])
+    except (ArtifactError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{pointer}: damaged ({error}); remove {work} to start afresh") from error
+    return folder if folder.is_dir() else None
 
 
 def save_optimisers(folder: Path, optimisers: Optimisers, world: World) -> None:
@@ -231,9 +244,17 @@ def load_optimisers(folder: Path, optimisers: Optimisers) -> None:
 
 def _facts(folder: Path) -> dict[str, Any]:
     try:
-        return dict(read_json(folder / FACTS))
+        facts = dict(read_json(folder / FACTS))
     except ArtifactError as error:
         raise CheckpointError(f"{error}; remove {folder} to start afresh") from error
+    if missing := TrainState().facts.keys() - facts.keys():
+        raise CheckpointError(f"{folder / FACTS}: damaged ({min(missing)} is missing); remove {folder} to start afresh")
+    return facts
+
+
+def _is_finite(parameter: Tensor) -> bool:
+    own = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+    return bool(own.detach().isfinite().all())
 
 
 def _stored_sizes(reader: HuggingFaceStorageReader) -> dict[str, torch.Size]:
