@@ -133,10 +133,10 @@ class Training:
         if isinstance(self.model, BlockDiffusionLM):
             self.model.clean = self.batch.tokens
 
-    def step(self) -> tuple[float, float]:
-        """CPU ms of gradients and of the update."""
+    def step(self, number: int = 0) -> tuple[float, float]:
+        """CPU ms of gradients and of the update; the number of the step seeds its draws."""
         started = time.process_time()
-        gradients(self.root, self.batch, self.settings, SHARE, 0, World())
+        gradients(self.root, self.batch, self.settings, SHARE, number, World())
         between = time.process_time()
         self.optimisers.step(1e-3)
         return 1000 * (between - started), 1000 * (time.process_time() - between)
@@ -278,7 +278,7 @@ def memory(shape: Shape, _repeats: int) -> Iterator[Row]:
         now = replace(shape, batch=1 + step % shape.batch, length=max(32, shape.length * (1 + step % 4) // 4))
         training.batch = batch_of(now, step)
         training.settings = training.settings.model_copy(update={"batch_size": now.batch})
-        training.step()
+        training.step(step)  # other positions are predicted in each, and another number of them
         found[step] = memory_mib("VmRSS")
     yield Row("memory after 200 steps / 50, MiB", found[200], found[50], found[200] / found[50], 1.05)
 

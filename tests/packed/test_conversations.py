@@ -165,7 +165,7 @@ BAD = {
     '{"messages": [{"role": "assistant", "content": 3}]}': "message 0 has .* wanted 'role' and 'content', both texts",
     '{"messages": [{"role": "assistant", "content": "a", "tool": "b"}]}': "message 0 has .* wanted 'role'",
     '{"messages": [{"role": "a b", "content": "a"}, {"role": "assistant", "content": "a"}]}': "is no word",
-    '{"messages": [{"role": "usr", "content": "a"}, {"role": "assistant", "content": "a"}]}': "message 0 has the role 'usr'",
+    '{"messages": [{"role": "usr", "content": "a"}, {"role": "assistant", "content": "a"}]}': "has the role 'usr'",
     '{"prompt": "a", "response": null}': "message 1 has",
     '{"prompt": "a", "response": "\\ud800"}': "Unicode",
 }

@@ -9,7 +9,7 @@ import torch
 from tests.train.themes import FILLER, THEMES
 from vitrail.artifacts import lineage, read_manifest
 from vitrail.atlas import ConceptLibrary
-from vitrail.errors import ConfigError
+from vitrail.errors import ConfigError, RunFailed
 from vitrail.model import load_model
 from vitrail.packed import PackedCorpus, PackSettings, pack_corpus
 from vitrail.text import Tokenizer, train_tokenizer
@@ -133,7 +133,7 @@ def test_steering_that_cannot_be_is_refused_before_the_first_step(packed_dir: Pa
     model = ModelSettings(width=16, num_layers=1, num_heads=2, intermediate_size=32, block=8)
     settings = TrainSettings(model=model, total_tokens=64, batch_size=1)
     deep = settings.model_copy(update={"steering": SteeringSettings(layer=2, warmup_steps=1_000)})
-    with pytest.raises(ConfigError, match="steering.layer 2: the model has 1 layers"):
+    with pytest.raises(ConfigError, match=r"steering\.layer 2: the model has 1 layers"):
         train_model(packed_dir, tmp_path / "deep", deep)
     values = settings.model_dump(exclude_unset=True) | {"compose": {}, "loss": {}}
     values["model"] = values["model"] | {"interpretable": False}
@@ -146,3 +146,22 @@ def test_steering_that_cannot_be_is_refused_before_the_first_step(packed_dir: Pa
 def test_a_model_is_not_replaced_by_its_own_continuation(packed_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is the model that is continued"):
         train_model(packed_dir, tmp_path / "model", _settings(), init_from=tmp_path / "model")
+
+
+def test_a_model_that_no_memory_holds_is_one_line(packed_dir: Path, tmp_path: Path) -> None:
+    settings = _settings()
+    huge = settings.model_copy(update={"model": settings.model.model_copy(update={"discovered_ratio": 1e12})})
+    with pytest.raises(RunFailed, match=r"out of memory .*lower micro_batch"):
+        train_model(packed_dir, tmp_path / "model", huge)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_only_costs_may_change_before_a_run_goes_on(packed_dir: Path, tmp_path: Path) -> None:
+    settings = _settings().model_copy(update={"checkpoint_every_steps": 2})
+    with pytest.raises(_StopError):
+        train_model(packed_dir, tmp_path / "model", settings, on_progress=_stop_at_four)
+    seen: list[Progress] = []
+    cheaper = settings.model_copy(update={"micro_batch": 2, "activation_checkpointing": True})
+    train_model(packed_dir, tmp_path / "model", cheaper, on_progress=seen.append)
+    assert seen[0].step in (3, 5), "from the last checkpoint that was whole: they are written in the background"
+    assert train_model(packed_dir, tmp_path / "model", settings).counts["steps"] == 6, "and it is the same run"

@@ -156,9 +156,7 @@ def _words(library: ConceptLibrary, concept_id: int) -> list[str]:
     return [word for text in (*card.words, card.name) for word in text.casefold().split()]
 
 
-def count_tokens(
-    packed: PackedCorpus, split: PackedSplit = "train", limit: int | None = None
-) -> Int[np.ndarray, " V"]:
+def count_tokens(packed: PackedCorpus, split: PackedSplit = "train", limit: int | None = None) -> Int[np.ndarray, " V"]:
     """Occurrences of every token id in a split.
 
     Args:

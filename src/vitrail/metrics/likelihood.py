@@ -112,9 +112,7 @@ def bits_per_byte(
 
 
 @torch.no_grad()
-def next_token_nats(
-    model: ConceptLM, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"]
-) -> Float[Tensor, " B"]:
+def next_token_nats(model: ConceptLM, tokens: Int[Tensor, "B T"], present: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
     """What an autoregressive model needs for each sequence, in nats (§2.2).
 
     Args:

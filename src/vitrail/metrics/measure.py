@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from vitrail.errors import CorpusError
 from vitrail.metrics.contribution import contribution
 from vitrail.metrics.deletion import deletion_nats, part_means
 from vitrail.metrics.independence import linear_cka, linear_hsic
@@ -36,19 +37,33 @@ def measure_model(
         seed: of samples, masks and bootstrap.
 
     Returns:
-        `bits_per_byte`, `contribution`, `deletion_nats`, `independence`, `mask_loss`: see each function.
+        `bits_per_byte`, `contribution`, `deletion_nats`, `independence`, `mask_loss`: see each function. An `ar` model
+        has no mask losses, one without concepts only bits per byte and mask losses.
+
+    Raises:
+        CorpusError: the corpus holds conversations, whose prompts nobody predicts, or no held-out text.
     """
+    if packed.has_conversations or not packed.num_sequences("heldout"):
+        raise CorpusError(
+            f"{packed.path}: no held-out chunks of annotated text to measure on; pack an annotated corpus"
+        )
     ngrams = {"unigram": fit_ngram(packed, 1), "bigram": fit_ngram(packed, 2)}
+    likelihood = {
+        "bits_per_byte": bits_per_byte(
+            model, packed, ngrams=ngrams, num_sequences=num_sequences, num_draws=num_draws, seed=seed
+        )
+    }
+    if model.config.backbone == "cdlm":
+        likelihood["mask_loss"] = mask_losses(model, packed, seed=seed)
+    if not model.known_head.num_concepts:
+        return likelihood
     states = masked_states(model, packed, "heldout", num_sequences=num_sequences, seed=seed)
     means = part_means(model, masked_states(model, packed, "train", num_sequences=num_sequences, seed=seed))
     return {
-        "bits_per_byte": bits_per_byte(
-            model, packed, ngrams=ngrams, num_sequences=num_sequences, num_draws=num_draws, seed=seed
-        ),
+        **likelihood,
         "contribution": contribution(model, states, means, seed=seed),
         "deletion_nats": deletion_nats(model, states, means, seed=seed),
         "independence": independence(model, packed, num_sequences=num_sequences, seed=seed),
-        "mask_loss": mask_losses(model, packed, seed=seed),
     }
 
 
@@ -62,7 +77,7 @@ def independence(
         model: the model.
         packed: gives the held-out sequences.
         num_sequences: how many at most.
-        noise: share of tokens masked.
+        noise: share of tokens masked; none under `ar`.
         seed: of the sample and of the masks.
 
     Returns:
@@ -71,7 +86,8 @@ def independence(
     """
     tokens = packed.batch("heldout", sample_rows(packed, "heldout", num_sequences, seed)).tokens
     present = is_present(model, tokens)
-    masked = (torch.rand(tokens.shape, generator=torch.Generator().manual_seed(seed)) < noise) & present
+    is_masked = model.config.backbone == "cdlm"
+    masked = (torch.rand(tokens.shape, generator=torch.Generator().manual_seed(seed)) < noise * is_masked) & present
     figures: dict[str, list[torch.Tensor]] = {}
     for noisy, valid in zip(
         torch.split(torch.where(masked, model.config.mask_id, tokens), _LOSS_SEQUENCES),

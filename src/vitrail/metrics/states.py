@@ -50,7 +50,7 @@ def masked_states(
     noise: float = 0.5,
     seed: int = 0,
 ) -> MaskedStates:
-    """States of masked positions of sampled sequences.
+    """States of masked positions of sampled sequences; of an `ar` model those before as many tokens, all of them clean.
 
     Args:
         model: the model, in evaluation.
@@ -69,7 +69,11 @@ def masked_states(
     for start in range(0, len(rows), _BATCH_SIZE):
         tokens = packed.batch(split, rows[start : start + _BATCH_SIZE]).tokens
         masked = (torch.rand(tokens.shape, generator=rng) < noise) & is_present(model, tokens)
-        states = model.hidden(torch.where(masked, model.config.mask_id, tokens))
+        if model.config.backbone == "ar":
+            states = model.hidden(tokens)[:, :-1]
+            masked, tokens = masked[:, 1:], tokens[:, 1:]
+        else:
+            states = model.hidden(torch.where(masked, model.config.mask_id, tokens))
         hidden.append(states[masked].float())
         targets.append(tokens[masked])
         sequence.append(start + masked.nonzero()[:, 0])

@@ -105,11 +105,10 @@ class ConversationWindows:
             yield PackedDocument(split, group, [], (Dropped(f"{self._path.name}:{line.number}", reason),))
 
     def _unit(self, messages: Sequence[Message]) -> Unit:
-        if not self._tokenizer.has_chat_template:  # a template refuses roles that it does not know
-            _require_roles(messages)
         turns = self._tokenizer.chat_turns(messages)
         said = [message["content"] for message in messages if message["role"] == "assistant"]
         if not self._tokenizer.has_chat_template:
+            _require_roles(messages)  # a template refuses what it does not know
             turns[-1] = (self._tokenizer.encode(said[-1]), True)  # without the blank line that no one asks for
         ids: list[int] = []
         spans: list[tuple[int, int]] = []

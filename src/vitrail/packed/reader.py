@@ -68,6 +68,11 @@ class PackedCorpus:
             )
         return cls(path, read_whole(path, KIND))
 
+    @property
+    def has_conversations(self) -> bool:
+        """Whether it holds conversations, whose answers alone are predicted, instead of annotated text."""
+        return "conversations" in self.manifest.settings
+
     def num_sequences(self, split: PackedSplit) -> int:
         """Number of sequences of a split.
 
@@ -150,7 +155,7 @@ class PackedCorpus:
             self._sequence(split, shard, place) for shard, place in zip(shards.tolist(), places.tolist(), strict=True)
         ]
         tokens = _joined(parts, "tokens").reshape(len(parts), self.length)
-        has_answers = "conversations" in self.manifest.settings
+        has_answers = self.has_conversations
         loss_mask = _covered(parts, self.length) if has_answers else tokens != self._controls.pad
         return _batch(parts, tokens, loss_mask, "answer_bytes" if has_answers else "num_bytes")
 
@@ -217,7 +222,7 @@ def _fault(part: _Part, length: int, vocab_size: int, num_concepts: int) -> str:
         **{name: (part[name], len(part[names[0]]) + 1) for name, names in _COMPRESSED.items() if name in part},
     }
     for name, (values, limit) in limits.items():
-        if len(values) and not (0 <= values.min() and values.max() < limit):
+        if len(values) and not (values.min() >= 0 and values.max() < limit):
             return f"{name} {values.min()} to {values.max()}, wanted 0 to {limit - 1}"
     return ""
 

@@ -138,10 +138,10 @@ class _Run:
         self.loader = Loader(packed, settings.batch_size, settings.seed, mixture=settings.data.mixture)
         self.state = TrainState()
         self.monitors = Monitors()
-        self.log = Log(work / "log.jsonl", is_kept=world.is_main)
         self.checkpoints = Checkpoints(work, world, run)
         self.evaluation = Evaluation(root, packed, settings, world, library)
         self.speedometer = Speedometer(root.model, settings, packed.length, world)
+        self.log = Log(work / "log.jsonl", is_kept=world.is_main)  # last: a start that fails leaves nothing behind
         self.steering = settings.steering
         if self.steering is not None:
             self.is_steering = steering_steps(self.steering, self.num_steps)

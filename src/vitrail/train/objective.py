@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor
+from torch.nn import functional
 
 from vitrail.errors import ConfigError
 from vitrail.metrics.concept_loss import Aggregation
@@ -40,6 +41,9 @@ from vitrail.train.masking import (
 )
 from vitrail.train.schedules import Curve, value_at
 from vitrail.train.shape import ModelSettings
+
+_LENGTHS = 32
+"""Different numbers of rows that the LM head sees in training."""
 
 
 class LossSettings(Settings):
@@ -350,7 +354,18 @@ def forward(
         is_forced = plan.known_forcing or plan.discovered_forcing
         labels = label_embedding(model, batch)[at].to(hidden.dtype) if is_forced else known[at]
         composed = compose(composed, known[at], discovered[at].detach(), labels, _kept(model, draws), plan)
-    return Forward(hidden, known, discovered, composed, model.lm_logits(composed))
+    return Forward(hidden, known, discovered, composed, _lm_logits(model, composed, at.numel()))
+
+
+def _lm_logits(model: ConceptLM, composed: Float[Tensor, "n D"], num_positions: int) -> Float[Tensor, "n V"]:
+    """The LM head, over rows of zeros up to one of few lengths.
+
+    How many positions are predicted differs from step to step. For every new shape oneDNN makes bf16 kernels that it
+    keeps: the process grew by more than 1 MB a step.
+    """
+    unit = max(1, num_positions // _LENGTHS)
+    padding = -len(composed) % unit
+    return model.lm_logits(functional.pad(composed, (0, 0, 0, padding)))[: len(composed)]
 
 
 def _kept(model: ConceptLM, draws: Draws) -> Kept:

@@ -9,10 +9,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from vitrail.artifacts import Manifest, Stage, Writing, read_manifest
 from vitrail.atlas import ConceptLibrary
-from vitrail.errors import ConfigError
+from vitrail.errors import ConfigError, RunFailed
 from vitrail.model import ConceptLM, empty_model, is_bare_checkpoint, save_model, training_kernel
 from vitrail.packed import PackedCorpus
 from vitrail.train.adapters import add_adapters, merge_adapters
@@ -28,6 +31,12 @@ from vitrail.train.state import load_optimisers, save_optimisers
 from vitrail.train.tracking import Tracker
 
 _TRAINING = "training"
+_COST_ONLY: dict[str, Any] = {
+    **dict.fromkeys(("micro_batch", "compile", "activation_checkpointing"), True),
+    **dict.fromkeys(("checkpoint_every_s", "checkpoint_every_steps"), True),
+    "data": {"workers"},
+}
+"""Settings that may change between an interruption and the next attempt: they say how a run computes, not what."""
 
 
 def train_model(
@@ -60,7 +69,7 @@ def train_model(
     Raises:
         ConfigError: settings that contradict each other, or `init_from` has another vocabulary or library than the
             packed corpus.
-        RunFailed: the loss became NaN, or the disk is full; the last checkpoint is intact.
+        RunFailed: the loss became NaN, memory ran out, or the disk is full; the last checkpoint is intact.
         Stopped: SIGTERM came, and the checkpoint was written.
     """
     world = world or World()
@@ -73,7 +82,7 @@ def train_model(
         return read_manifest(out, "model")
     packed = PackedCorpus.open(packed_dir)
     library = run_library(packed, init_from)
-    with _writing(stage, world, resume=resume) as (work, writing):
+    with _writing(stage, world, resume=resume) as (work, writing), _memory_faults_are_clear(settings):
         model = continued_model(init_from, packed) if init_from else new_model(packed, settings)
         if settings.steering is not None:
             check_steerable(settings.steering.layer, model.config, packed)
@@ -103,7 +112,7 @@ def train_model(
 
 
 def _stage(packed_dir: Path, out: Path, settings: TrainSettings, init_from: Path | None, world: World) -> Stage:
-    values, inputs = settings.model_dump(mode="json"), {"packed": packed_dir}
+    values, inputs = settings.model_dump(mode="json", exclude=_COST_ONLY), {"packed": packed_dir}
     if init_from is not None and is_bare_checkpoint(init_from):
         # Rank 0 alone reads it all.
         values["init_checkpoint"] = world.shared(origin_id(init_from) if world.is_main else "")
@@ -125,6 +134,19 @@ def _writing(stage: Stage, world: World, *, resume: bool) -> Iterator[tuple[Path
             writing.work.mkdir()
         yield world.shared(writing.work), writing
     world.wait()
+
+
+@contextmanager
+def _memory_faults_are_clear(settings: TrainSettings) -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        raise RunFailed(
+            f"out of memory ({settings.micro_batch or settings.batch_size} sequences at once); lower micro_batch, "
+            "switch activation_checkpointing on, take a smaller model, or more processes; the last checkpoint is intact"
+        ) from error
 
 
 def _prepared(model: ConceptLM, settings: TrainSettings, world: World) -> Root:
