@@ -197,7 +197,7 @@ def _block_by_block(
 ) -> Float[Tensor, "B H T d"]:
     stretches = visible.stretches()
     stops = [visible.start + part.stop for part in stretches]
-    queries = q.split([part.stop - part.start for part in stretches], dim=2)
+    queries = torch.split(q, [part.stop - part.start for part in stretches], dim=2)
     parts = [_sdpa(*own) for own in zip(queries, _prefixes(k, stops), _prefixes(v, stops), strict=True)]
     return torch.cat(parts, dim=2)
 
