@@ -8,7 +8,7 @@
     precision        bf16 autocast against fp32
     compile          compiled layers against eager ones
     checkpointing    layers computed again in the backward: time, and memory beyond weights and gradients
-    memory           memory of a process over 200 steps of varying shapes
+    memory           memory of a process over 200 steps
 
 Random weights and tokens, the real step (`train.step.gradients`, `train.Optimisers`). Two ways are run in turn in one
 process; `ms` and `base` are medians of CPU time, which a busy machine disturbs less than wall time, and the ratio is
@@ -275,10 +275,9 @@ def print_peak(shape: Shape, is_recomputed: bool) -> None:
 def memory(shape: Shape, _repeats: int) -> Iterator[Row]:
     training, found = Training(shape, settings_of(shape)), {}
     for step in range(1, 201):
-        now = replace(shape, batch=1 + step % shape.batch, length=max(32, shape.length * (1 + step % 4) // 4))
-        training.batch = batch_of(now, step)
-        training.settings = training.settings.model_copy(update={"batch_size": now.batch})
-        training.step(step)  # other positions are predicted in each, and another number of them
+        # As in a run: other text, labels and draws, and so another number of predicted positions in every step.
+        training.batch = batch_of(shape, step)
+        training.step(step)
         found[step] = memory_mib("VmRSS")
     yield Row("memory after 200 steps / 50, MiB", found[200], found[50], found[200] / found[50], 1.05)
 

@@ -35,7 +35,7 @@ WORDS = {
 
 
 def ablations(rows: Sequence[Row]) -> list[list[str]]:
-    """One line for each run."""
+    """One line for each run, those of one arm together."""
     head = [
         "arm",
         "seed",
@@ -50,7 +50,7 @@ def ablations(rows: Sequence[Row]) -> list[list[str]]:
         "known alone",
     ]
     lines = [head]
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (list(WORDS).index(row["arm"]), int(row["seed"]))):
         lines.append(
             [
                 WORDS[row["arm"]],

@@ -135,6 +135,11 @@ def test_steering_that_cannot_be_is_refused_before_the_first_step(packed_dir: Pa
     deep = settings.model_copy(update={"steering": SteeringSettings(layer=2, warmup_steps=1_000)})
     with pytest.raises(ConfigError, match=r"steering\.layer 2: the model has 1 layers"):
         train_model(packed_dir, tmp_path / "deep", deep)
+    causal = settings.model_copy(
+        update={"model": model.model_copy(update={"backbone": "ar"}), "steering": SteeringSettings()}
+    )
+    with pytest.raises(ConfigError, match="which backbone ar has not"):
+        train_model(packed_dir, tmp_path / "ar", causal)
     values = settings.model_dump(exclude_unset=True) | {"compose": {}, "loss": {}}
     values["model"] = values["model"] | {"interpretable": False}
     train_model(packed_dir, tmp_path / "plain", TrainSettings.parse(values))

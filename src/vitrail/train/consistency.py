@@ -47,10 +47,15 @@ def check_steerable(layer: int | None, config: ModelConfig, packed: PackedCorpus
         packed: what it is trained on.
 
     Raises:
-        ConfigError: no concepts, no such layer, or a corpus without labels; the line says what to change.
+        ConfigError: no concepts, no masks, no such layer, or a corpus without labels; the line says what to change.
     """
     if not config.known_count:
         raise ConfigError("steering needs concepts, and the model has none; leave steering out (--steering null)")
+    if config.backbone == "ar":
+        raise ConfigError(
+            "steering batches inject at masked positions, which backbone ar has not; leave steering out "
+            "(--steering null), or train a cdlm model"
+        )
     if layer is not None and layer > config.num_layers:
         raise ConfigError(
             f"steering.layer {layer}: the model has {config.num_layers} layers; choose one of 1 to {config.num_layers}"
