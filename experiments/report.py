@@ -82,6 +82,7 @@ def steering(rows: Sequence[Row]) -> list[list[str]]:
         "difference",
         "perplexity",
         "bits/byte",
+        "deaf",
     ]
     lines = [head]
     for row in rows:
@@ -95,6 +96,7 @@ def steering(rows: Sequence[Row]) -> list[list[str]]:
                 f"{float(row['target_minus_unsteered']):+.2f} [{_number(row['low'], 2)}, {_number(row['high'], 2)}]",
                 f"× {_number(row['perplexity_ratio'], 2)}",
                 f"{_number(row['bits_per_byte'], 2)} [{_number(row['bits_low'], 2)}, {_number(row['bits_high'], 2)}]",
+                _number(row["deaf"], 2),
             ]
         )
     return lines

@@ -21,10 +21,11 @@ from vitrail.atlas import AnnotatedCorpus, ConceptLibrary, Judge, KeywordScore
 from vitrail.eval import Judges, Variant, benchmark_concepts, steering_benchmark
 from vitrail.eval.steering import SteeringSettings as BenchSettings
 from vitrail.metrics import bits_per_byte, fit_ngram
-from vitrail.model import load_model
+from vitrail.model import ConceptLM, load_model
 from vitrail.packed import PackedCorpus
 from vitrail.steer import calibrate
 from vitrail.train import SteeringSettings, TrainSettings, continued, train_model
+from vitrail.train.steering_probe import calibrated_scales, deaf_share
 
 FOUR_PHASES = (
     *((0.0, 0.8), (0.15, 0.8), (0.15, 0.0), (0.25, 0.0), (0.25, 0.6), (0.4, 0.6), (0.4, 0.0)),
@@ -39,7 +40,7 @@ STEERING: dict[str, SteeringSettings | None] = {
 COLUMNS = (
     *("variant", "limit", "strength", "texts", "target", "unsteered", "random"),
     *("target_minus_unsteered", "low", "high", "perplexity_ratio", "distinct2_ratio"),
-    *("bits_per_byte", "bits_low", "bits_high"),
+    *("bits_per_byte", "bits_low", "bits_high", "deaf"),
 )
 
 
@@ -54,7 +55,14 @@ def trained(base: Path, packed: Path, work: Path, total_tokens: int) -> dict[str
     return places
 
 
-def rows_of(name: str, table: Mapping[str, Any], bits: Mapping[str, Any]) -> list[dict[str, Any]]:
+def deaf(model: ConceptLM, packed: PackedCorpus) -> float:
+    """Share of all concepts whose own activation does not rise when they are injected at strength 1 (§9.4.4)."""
+    layer, concepts = max(1, model.config.num_layers // 2), range(model.known_head.num_concepts)
+    scales = calibrated_scales(model, packed, layer, SteeringSettings().target_logit_change, concepts, 0)
+    return deaf_share(model, packed, layer, scales, 0)
+
+
+def rows_of(name: str, table: Mapping[str, Any], bits: Mapping[str, Any], deaf: float) -> list[dict[str, Any]]:
     """One row for each limit of perplexity."""
     rows = []
     for point in table["points"]:
@@ -74,6 +82,7 @@ def rows_of(name: str, table: Mapping[str, Any], bits: Mapping[str, Any]) -> lis
                 "bits_per_byte": bits["model"],
                 "bits_low": bits["ci95"][0],
                 "bits_high": bits["ci95"][1],
+                "deaf": deaf,
             }
         )
     return rows
@@ -108,7 +117,7 @@ def main() -> None:
         # The benchmark wants its headline variant named so; each variant is measured alone, on the same prompts.
         table = steering_benchmark({"after": variant}, library, held_out, judges, bench)["after"]
         bits = bits_per_byte(model, packed, ngrams={}, num_sequences=96)
-        for row in rows_of(name, table, bits):
+        for row in rows_of(name, table, bits, deaf(model, packed)):
             add_row(flags.out, COLUMNS, row)
         print(f"{name}: measured", flush=True)
 
