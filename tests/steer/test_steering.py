@@ -1,5 +1,6 @@
 """Calibrated strengths, plans and edits, on a tiny real model."""
 
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -232,3 +233,13 @@ def test_calibration_of_another_model_is_refused(changes: dict[str, object]) -> 
     wrong = replace(tiny_calibration(), **changes)  # type: ignore[arg-type]
     with pytest.raises(ArtifactError, match="calibrate it again"):
         plan_steering(tiny_model(), parse_steers("#1=+1"), library(), wrong)
+
+
+def test_a_concept_that_raises_no_token_is_penalised_nowhere() -> None:
+    """It gave 0 · inf: a sampled token outside the vocabulary, and a greedy one by chance."""
+    model = deepcopy(tiny_model())
+    with torch.no_grad():
+        model.transformer.lm_head.weight.abs_()
+    ones = torch.ones(D, dtype=torch.float64)
+    assert torch.equal(relu_penalty(model, -ones, 5.0), torch.zeros(V, dtype=torch.float64))
+    assert torch.isfinite(relu_penalty(model, 1e-308 * ones, 5.0)).all()

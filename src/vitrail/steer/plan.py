@@ -126,10 +126,11 @@ def relu_penalty(model: ConceptLM, vector: Float[Tensor, " D"], largest: float) 
         largest: logit subtracted from the token that the vector raises most.
 
     Returns:
-        [V] penalties in 0..largest.
+        [V] penalties in 0..largest; all 0 for a vector that raises no token at all.
     """
     raised = torch.relu(model.transformer.lm_head.weight.detach() @ vector)
-    return raised * (largest / raised.max().clamp_min(torch.finfo(raised.dtype).tiny))
+    share = raised / raised.max().clamp_min(torch.finfo(raised.dtype).tiny)
+    return share * largest
 
 
 def concept_contrast(model: ConceptLM, head: Head, concept_id: int) -> Float[Tensor, " D"]:
