@@ -30,7 +30,7 @@ demo: $(READY)
 	@$(BIN)/vitrail demo --out $(OUT) $(ARGS)
 
 test: $(READY)
-	@echo "Running the tests: about 12 minutes on two cores."
+	@echo "Running the tests: about 18 minutes on two cores."
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: $(READY)

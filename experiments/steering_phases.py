@@ -91,8 +91,10 @@ def rows_of(name: str, table: Mapping[str, Any], bits: Mapping[str, Any], deaf: 
 def main() -> None:
     """Train what is missing, and measure every variant on the same prompts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("base", "packed", "annotated", "out"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--base", type=Path, required=True)
+    parser.add_argument("--packed", type=Path, required=True)
+    parser.add_argument("--annotated", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("runs/steering"))
     parser.add_argument("--tokens", type=int, default=400_000)
     parser.add_argument("--concepts", type=int, default=32)

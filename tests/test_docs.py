@@ -85,6 +85,8 @@ def test_flags_named_exist(page: Path) -> None:
     """Options of commands and settings alike stand on the commands page; `--debug` and `--help` are everywhere."""
     known = set(re.findall(r"--[a-z][\w.-]*", (DOCS / "commands.md").read_text("utf-8"))) | {"--debug", "--group.field"}
     known |= {"--nproc-per-node", "--no-python"}  # of torchrun
+    for script in (ROOT / "experiments").glob("*.py"):
+        known |= set(re.findall(r'add_argument\("(--[\w-]+)"', script.read_text("utf-8")))
     named = {flag.rstrip(".") for flag in re.findall(r"(?<![\w-])--[a-z][\w.-]*", page.read_text("utf-8"))}
     assert named <= known, f"{page.name}: {sorted(named - known)}"
 

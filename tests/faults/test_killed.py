@@ -111,7 +111,8 @@ def test_lost_checkpoint_is_named_or_done_without(world: World, tmp_path: Path) 
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
     done = vitrail(*words, folder=streams)
     assert done.code == 2
-    assert f"remove {checkpoint.parent} to start afresh" in done.last_line
+    assert f"{checkpoint.parent}: damaged training state" in done.last_line
+    assert "remove it to start afresh" in done.last_line
     shutil.rmtree(checkpoint.parent)
     done = vitrail(*words, folder=streams)
     assert done.code == 0, done.err
