@@ -38,7 +38,7 @@ def test_ranks_share_the_work(
     model = tiny_model(backbone=backbone, interpretable=interpretable)
     parts = [list(batches_of(packed, SETTINGS, rank, world)) for rank in range(world)]
     assert len({len(part) for part in parts}) == 1, "ranks run their forwards together"
-    counted = [item.number for part in parts for item in part if item.counts]
+    counted = [item.number for part in parts for item in part if item.is_counted]
     assert sorted(counted) == [0, 1, 2]
     found = [sums(model, part, SETTINGS.noise, "log_mean_exp", SEED) for part in parts]
     total = [sum(values) for values in zip(*found, strict=True)]

@@ -100,3 +100,10 @@ def test_a_torn_or_damaged_gz_is_one_line(packed_dir: Path, tiny_model: Model, t
         path.write_bytes(content)
         with pytest.raises(ConfigError, match=r"a\.jsonl\.gz: cannot be read"):
             read_probe(path, tokenizer, config, 1_000)
+
+
+def test_a_fault_is_told_by_its_number_in_the_file(packed_dir: Path, tiny_model: Model, tmp_path: Path) -> None:
+    tokenizer = PackedCorpus.open(packed_dir).tokenizer()
+    path = _write(tmp_path / "a.jsonl", _line(), "", "", "not json")
+    with pytest.raises(ConfigError, match="line 4: line"):
+        read_probe(path, tokenizer, tiny_model(vocab_size=tokenizer.vocab_size).config, 10)

@@ -41,12 +41,12 @@ class HeldoutBatch:
     Attributes:
         number: its place among all held-out batches; seeds its masks.
         batch: tokens and labels.
-        counts: False where it only fills up, so that every rank runs equally many.
+        is_counted: False where it only fills up, so that every rank runs equally many.
     """
 
     number: int
     batch: PackedBatch
-    counts: bool
+    is_counted: bool
 
 
 def evaluate(
@@ -83,10 +83,10 @@ def batches_of(packed: PackedCorpus, settings: HeldoutSettings, rank: int, world
     num_batches = -(-num // _ROWS)
     for first in range(0, num_batches, world):
         number = first + rank
-        counts = number < num_batches
-        start = number * _ROWS if counts else 0
+        is_counted = number < num_batches
+        start = number * _ROWS if is_counted else 0
         rows = list(range(start, min(start + _ROWS, num)))
-        yield HeldoutBatch(number, packed.batch("heldout", rows), counts)
+        yield HeldoutBatch(number, packed.batch("heldout", rows), is_counted)
 
 
 @torch.no_grad()
@@ -111,7 +111,7 @@ def sums(model: ConceptLM, batches: Iterable[HeldoutBatch], noise: float, how: A
         rng = generator(seed, "heldout", item.number)
         found = _of_batch(model, moved(item.batch, device), noise, how, rng)
         positives = torch.bincount(item.batch.label_concept, minlength=num_concepts)[:num_concepts]
-        if item.counts:
+        if item.is_counted:
             values = torch.tensor([found[name] for name in names], dtype=torch.float64)
             total += torch.cat((values, positives.double()))
     return [float(value) for value in total]

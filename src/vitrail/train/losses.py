@@ -3,7 +3,7 @@
 Each term is a sum; its count is in `terms`. The step divides once by the count of the whole batch, so neither
 micro-batches nor ranks can change the result. The chunk concept loss is in `metrics/concept_loss.py`.
 
-(S) is stated in our digests of the paper, (R) reported by others, (C) chosen by us.
+(S) is stated by the paper, (R) reported by others, (C) chosen by us.
 
 Letters: `B` sequences, `T` tokens, `D` width, `V` vocabulary, `n` flat tokens.
 """

@@ -49,7 +49,7 @@ _LENGTHS = 32
 class LossSettings(Settings):
     """Weights and forms of the terms: loss = language + the weighted others (R, Eq. 15; here λ are chosen).
 
-    (S) is stated in our digests of the paper, (R) reported by others, (C) chosen by us. `lm_grad_to_activations`: the
+    (S) is stated by the paper, (R) reported by others, (C) chosen by us. `lm_grad_to_activations`: the
     language loss trains the known predictor. `lm_grad_through_activations`: it also reaches the backbone that way, so
     at positions whose residual is dropped. `aggregation`: noisy_or (S), max or log_mean_exp (C).
     `reconstruction_target`: labels (R, Eq. 12) or predicted (C). `independence_form`: hsic (S) or cka (C).

@@ -21,7 +21,7 @@ from vitrail.train.ladder import assumed_config, suggested_concepts
 from vitrail.train.loop import num_steps
 from vitrail.train.optim import OptimSettings
 from vitrail.train.settings import TrainSettings
-from vitrail.train.shape import model_config
+from vitrail.train.shape import packed_config
 
 _FLOAT_BYTES = 4
 """Weights, gradients and moments are kept in fp32, whatever the precision of the products."""
@@ -184,16 +184,7 @@ def describe_plan(
     if packed is None:
         config, assumed = assumed_config(settings.model, max_length=length), _assumed(settings, length)
     else:
-        corpus = PackedCorpus.open(packed)
-        tokenizer = corpus.tokenizer()
-        config = model_config(
-            settings.model,
-            vocab_size=tokenizer.vocab_size,
-            num_concepts=corpus.num_concepts,
-            max_length=corpus.length,
-            controls=tokenizer.controls,
-        )
-        assumed = ()
+        config, assumed = packed_config(settings.model, PackedCorpus.open(packed)), ()
     model = empty_model(config)
     count, share = parameter_count(model), predicted_share(config.backbone, settings.noise)
     if settings.lora is not None:

@@ -8,8 +8,6 @@ and costs one forward. Chance is one over the number of choices.
 Letters: `c` choices of a question, `T` tokens.
 """
 
-import gzip
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,8 @@ from jaxtyping import Float
 from pydantic import Field, ValidationError
 from torch import Tensor
 
-from vitrail.errors import ConfigError
+from vitrail.corpus import jsonl_lines
+from vitrail.errors import ConfigError, CorpusError
 from vitrail.model import ConceptLM, ModelConfig
 from vitrail.packed import PackedCorpus
 from vitrail.settings import Settings
@@ -57,7 +56,7 @@ def read_probe(path: Path, tokenizer: Tokenizer, config: ModelConfig, limit: int
     """Questions of a file.
 
     Args:
-        path: JSON lines (`.gz` or not) with `query`, `choices` and `gold`; other fields are ignored.
+        path: JSON lines (plain, `.gz` or `.zst`) with `query`, `choices` and `gold`; other fields are ignored.
         tokenizer: of the model.
         config: gives the context length; a longer question loses the beginning of its context.
         limit: how many to read.
@@ -69,7 +68,7 @@ def read_probe(path: Path, tokenizer: Tokenizer, config: ModelConfig, limit: int
         ConfigError: the file is missing, or a line is no question; the line is named.
     """
     questions: list[Question] = []
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in _lines(path):
         if len(questions) == limit:
             break
         try:
@@ -156,10 +155,9 @@ def _scores_of(model: ConceptLM, context: Sequence[int], choices: Sequence[Seque
     return logits.log_softmax(-1).gather(-1, asked[..., None])[..., 0].mean(1).float().cpu()
 
 
-def _lines(path: Path) -> Iterator[str]:
-    opened = gzip.open if path.suffix == ".gz" else open
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Lines that are not blank, with their numbers in the file."""
     try:
-        with opened(path, "rt", encoding="utf-8") as file:
-            yield from (line for line in file if line.strip())
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); name a probe file of JSON lines") from error
+        yield from ((number, line) for number, line in enumerate(jsonl_lines(path), start=1) if line.strip())
+    except CorpusError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.__cause__}); name a probe file of JSON lines") from error

@@ -83,14 +83,7 @@ def train_model(
     packed = PackedCorpus.open(packed_dir)
     library = run_library(packed, init_from)
     with _writing(stage, world, resume=resume) as (work, writing), _memory_faults_are_clear(settings):
-        model = continued_model(init_from, packed) if init_from else new_model(packed, settings)
-        if settings.steering is not None:
-            check_steerable(settings.steering.layer, model.config, packed)
-        root = _prepared(model, settings, world)
-        optimisers = Optimisers(root.model, settings.optim)
-        # A bare checkpoint has none, and neither has a model whose adapters alone were trained.
-        if init_from is not None and settings.lora is None and (init_from / _TRAINING).is_dir():
-            load_optimisers(init_from / _TRAINING, optimisers)
+        root, optimisers = _start(packed, settings, init_from, world)
         train(
             root,
             optimisers,
@@ -147,6 +140,21 @@ def _memory_faults_are_clear(settings: TrainSettings) -> Iterator[None]:
             f"out of memory ({settings.micro_batch or settings.batch_size} sequences at once); lower micro_batch, "
             "switch activation_checkpointing on, take a smaller model, or more processes; the last checkpoint is intact"
         ) from error
+
+
+def _start(
+    packed: PackedCorpus, settings: TrainSettings, init_from: Path | None, world: World
+) -> tuple[Root, Optimisers]:
+    """Model and optimisers as the first step finds them."""
+    model = continued_model(init_from, packed) if init_from else new_model(packed, settings)
+    if settings.steering is not None:
+        check_steerable(settings.steering.layer, model.config, packed)
+    root = _prepared(model, settings, world)
+    optimisers = Optimisers(root.model, settings.optim)
+    # A bare checkpoint has none, and neither has a model whose adapters alone were trained.
+    if init_from is not None and settings.lora is None and (init_from / _TRAINING).is_dir():
+        load_optimisers(init_from / _TRAINING, optimisers)
+    return root, optimisers
 
 
 def _prepared(model: ConceptLM, settings: TrainSettings, world: World) -> Root:

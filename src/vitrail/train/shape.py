@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from vitrail.errors import ConfigError
 from vitrail.model import ModelConfig
+from vitrail.packed import PackedCorpus
 from vitrail.settings import Settings
 from vitrail.text import ControlIds
 
@@ -109,6 +110,29 @@ def _check_length(block: int, length: int) -> None:
 def _agree(name: str, given: int | None, corpus: int) -> None:
     if given not in (None, corpus):
         raise ConfigError(f"model.{name} is {given}, but the packed corpus has {corpus}; set it to that, or to null")
+
+
+def packed_config(settings: ModelSettings, packed: PackedCorpus) -> ModelConfig:
+    """The configuration of a new model for a packed corpus.
+
+    Args:
+        settings: width, layers, block and so on.
+        packed: gives vocabulary, control tokens, number of concepts, length.
+
+    Returns:
+        the configuration.
+
+    Raises:
+        ConfigError: two settings do not fit together, or one does not fit the corpus.
+    """
+    tokenizer = packed.tokenizer()
+    return model_config(
+        settings,
+        vocab_size=tokenizer.vocab_size,
+        num_concepts=packed.num_concepts,
+        max_length=packed.length,
+        controls=tokenizer.controls,
+    )
 
 
 def _at_most(top_k: int | None, count: int) -> int | None:

@@ -26,7 +26,7 @@ from vitrail.model import (
 from vitrail.packed import PackedCorpus
 from vitrail.text import Tokenizer, load_tokenizer
 from vitrail.train.settings import TrainSettings
-from vitrail.train.shape import model_config
+from vitrail.train.shape import packed_config
 
 
 def origin_id(directory: Path) -> str:
@@ -73,14 +73,7 @@ def new_model(packed: PackedCorpus, settings: TrainSettings) -> ConceptLM:
     Raises:
         ConfigError: settings that do not fit together, or not the corpus.
     """
-    tokenizer = packed.tokenizer()
-    config = model_config(
-        settings.model,
-        vocab_size=tokenizer.vocab_size,
-        num_concepts=packed.num_concepts,
-        max_length=packed.length,
-        controls=tokenizer.controls,
-    )
+    config = packed_config(settings.model, packed)
     known_bias = settings.model.known_bias if settings.model.interpretable else 0.0
     return init_model(answering(config, packed), settings.seed, known_bias=known_bias)
 
@@ -142,7 +135,7 @@ def answering(config: ModelConfig, packed: PackedCorpus) -> ModelConfig:
     Returns:
         the configuration to train and to store.
     """
-    if "conversations" not in packed.manifest.settings:
+    if not packed.has_conversations:
         return config
     tokenizer = packed.tokenizer()
     said = [{"role": "user", "content": "."}, {"role": "assistant", "content": "."}]

@@ -6,7 +6,7 @@ remember. It is copied to memory at once and written in the background while tra
 `latest.json` moves when all of it is on the disk, so that a crash leaves the checkpoint before it. Saved on any
 number of ranks, it loads on any other.
 
-Beside a finished model lies the same state in one file, for a continuation with its momentum.
+Beside a finished model lies its optimiser state alone, in one file, for a continuation with its momentum.
 """
 
 import shutil
