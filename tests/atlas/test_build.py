@@ -110,7 +110,7 @@ def test_prevalence_stays_within_its_limits(run: Path) -> None:
     num_chunks = read_manifest(run / "atlas").counts["chunks"]
     for card in ConceptLibrary.load(run / "atlas").cards:
         share = card.num_chunks / num_chunks
-        assert SETTINGS.min_prevalence <= share <= SETTINGS.max_prevalence, card.name
+        assert SETTINGS.least_prevalence <= share <= SETTINGS.max_prevalence, card.name
 
 
 def test_field_guide_counts_labels(run: Path) -> None:

@@ -1,7 +1,7 @@
 """Prompts of the demo's answers: drawn by seed, never none."""
 
 from vitrail.atlas import Chunk
-from vitrail.atlas.annotator import Label
+from vitrail.atlas.library import Label
 from vitrail.corpus import Split
 from vitrail.demo.answers import prompt_chunks
 

@@ -1,13 +1,12 @@
 """The atlas: tags, clusters, concepts with cards, annotator, annotated corpus, judge (§4)."""
 
-from vitrail.atlas.annotate import annotate_corpus
-from vitrail.atlas.annotated import AnnotatedCorpus, Chunk
-from vitrail.atlas.annotator import Annotation, Annotator, Label
+from vitrail.atlas.annotated import AnnotatedCorpus, Chunk, annotate_corpus
+from vitrail.atlas.annotator import Annotation, Annotator
 from vitrail.atlas.build import build_atlas
-from vitrail.atlas.encoder import MiniLM
+from vitrail.atlas.concepts.encoder import MiniLM
 from vitrail.atlas.judge import Judge, KeywordScore
 from vitrail.atlas.labels import LABELS_NAME, load_library, numbered_library
-from vitrail.atlas.library import LIBRARY_NAME, Card, ConceptLibrary
+from vitrail.atlas.library import LIBRARY_NAME, Card, ConceptLibrary, Label
 from vitrail.atlas.settings import AtlasSettings
 
 __all__ = [

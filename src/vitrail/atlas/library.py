@@ -36,6 +36,21 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
+class Label:
+    """A concept that a chunk carries.
+
+    Attributes:
+        concept_id: row of the library.
+        score: z-scored cosine plus lexical evidence; above the concept's threshold.
+        spans: characters `[start, stop)` of the chunk where its member tags stand, in order.
+    """
+
+    concept_id: int
+    score: float
+    spans: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class Card:
     """What a reader needs to know of a concept.
 

@@ -19,11 +19,16 @@ class AtlasSettings(Settings):
     """Chunks sampled to build from (whole documents, drawn by id); annotation has no such limit."""
     max_tags: int = Field(default=16_000, ge=100)
     """Unique tags kept, by the number of chunks they stand for."""
-    min_prevalence: float = Field(default=0.01, gt=0, lt=1)
-    """Share of chunks a concept should reach, where the corpus allows."""
+    min_prevalence: float | None = Field(default=None, gt=0, lt=1)
+    """Share of chunks a concept should reach, where the corpus allows; none: 1.28 / num_concepts, 0.01 at most."""
     max_prevalence: float = Field(default=0.08, gt=0, le=1)
     """Share of chunks a concept may not pass: broader ones say little."""
     max_labels: int = Field(default=8, ge=1)
     """Labels a chunk can carry."""
     seed: Seed = 0
     """Seed of clustering and of the co-occurrence factorisation."""
+
+    @property
+    def least_prevalence(self) -> float:
+        """Share of chunks a concept should reach: a larger library has rarer concepts."""
+        return min(0.01, 1.28 / self.num_concepts) if self.min_prevalence is None else self.min_prevalence

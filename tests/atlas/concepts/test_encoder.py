@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vitrail.atlas import MiniLM
-from vitrail.atlas.encoder import _check_weights
+from vitrail.atlas.concepts.encoder import _check_weights
 from vitrail.errors import ArtifactError
 
 TEXTS = ["shortest path", "supreme court", "graph", "judge", "dijkstra algorithm", "", "naïve Bayes", "graph"]

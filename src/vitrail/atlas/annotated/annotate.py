@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from threadpoolctl import threadpool_limits
 
 from vitrail.artifacts import Manifest, Stage, read_manifest, read_whole
-from vitrail.atlas.annotated import KIND, Chunk, ChunkWriter
+from vitrail.atlas.annotated.store import KIND, Chunk, ChunkWriter
 from vitrail.atlas.annotator import Annotator
 from vitrail.atlas.library import LIBRARY_NAME, ConceptLibrary
 from vitrail.atlas.settings import AtlasSettings

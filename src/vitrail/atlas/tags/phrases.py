@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from vitrail.atlas.stopwords import FILLER, FUNCTION_WORDS, WEAK_WORDS
+from vitrail.atlas.tags.stopwords import FILLER, FUNCTION_WORDS, WEAK_WORDS
 
 MAX_WORDS = 3
 TAGS_PER_CHUNK = 10

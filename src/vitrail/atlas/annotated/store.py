@@ -18,8 +18,7 @@ from jaxtyping import Float16
 from numpy.typing import NDArray
 
 from vitrail.artifacts import Manifest, read_whole
-from vitrail.atlas.annotator import Label
-from vitrail.atlas.library import ConceptLibrary
+from vitrail.atlas.library import ConceptLibrary, Label
 from vitrail.corpus import Split
 from vitrail.errors import ArtifactError
 

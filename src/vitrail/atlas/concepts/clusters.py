@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sknetwork.clustering import Leiden
 
-from vitrail.atlas.geometry import unit
+from vitrail.atlas.concepts.geometry import unit
+from vitrail.atlas.concepts.space import TagSpace
 
 CLUSTERS_PER_CONCEPT = 2.5
 MIN_TAG_SPECIFICITY = 0.2
@@ -28,28 +29,6 @@ MIN_COHERENCE = 0.35
 MIN_SPECIFICITY = 0.3
 MERGE_COSINE = 0.80
 MEMBER_COSINE, MEMBER_MEANING, MEMBER_COMPANY = 0.45, 0.3, 0.25
-
-
-@dataclass(frozen=True)
-class TagSpace:
-    """The tags that clusters are made of.
-
-    Attributes:
-        vectors: [n E] unit rows, meaning then company.
-        meaning_width: how many of the E numbers are meaning.
-        num_chunks: [n] chunks that carry each tag.
-        specificity: [n] below 1; 0 for words of everywhere.
-    """
-
-    vectors: Float32[np.ndarray, "n E"]
-    meaning_width: int
-    num_chunks: NDArray[np.int64]
-    specificity: Float[np.ndarray, " n"]
-
-    def mean(self, members: NDArray[np.int64]) -> Float32[np.ndarray, " E"]:
-        """Mean vector of some tags, weighted by the root of their frequency (not of unit norm)."""
-        weights = np.sqrt(self.num_chunks[members])
-        return np.asarray(weights @ self.vectors[members] / weights.sum(), np.float32)
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,20 @@ Letters: R chunks, K candidates.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Float32
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from vitrail.atlas.clusters import Cluster
-from vitrail.atlas.phrases import same_word
+from vitrail.atlas.concepts.clusters import Cluster
 from vitrail.atlas.settings import AtlasSettings
+from vitrail.atlas.tags import same_word
 
 BASE_SCORE, FLOOR_SCORE = 3.8, 3.0
 MIN_LABELLED = 4
@@ -51,7 +55,7 @@ class Selection:
 def select_concepts(
     candidates: Sequence[Cluster],
     tags: Sequence[Sequence[str]],
-    scores: Float32[np.ndarray, "R K"],
+    scores: csr_array,
     documents: NDArray[np.int64],
     settings: AtlasSettings,
 ) -> Selection:
@@ -60,32 +64,23 @@ def select_concepts(
     Args:
         candidates: K candidates.
         tags: the reliable member tags of each.
-        scores: [R K] of the detector.
+        scores: [R K] of the detector, sparse.
         documents: [R] document number of each chunk.
         settings: how many, and prevalence limits.
 
     Returns:
         the selection.
     """
-    thresholds = np.array([calibrate(column, settings) for column in scores.T], np.float32)
-    labelled = [np.flatnonzero(column >= t) for column, t in zip(scores.T, thresholds, strict=True)]
+    num_chunks = scores.shape[0]
+    by_concept = scores.tocsc()
+    columns = [(by_concept.indices[a:b].astype(np.int64), by_concept.data[a:b]) for a, b in pairwise(by_concept.indptr)]
+    thresholds = np.array([calibrate(column, num_chunks, settings) for _, column in columns], np.float32)
+    labelled = [np.sort(rows[column >= t]) for (rows, column), t in zip(columns, thresholds, strict=True)]
     reasons = [
-        _fault(rows, documents, scores.shape[0], settings) or _one_word(candidate, members)
+        _fault(rows, documents, num_chunks, settings) or _one_word(candidate, members)
         for candidate, rows, members in zip(candidates, labelled, tags, strict=True)
     ]
-    kept: list[int] = []
-    num_labels = np.zeros(scores.shape[0])
-    open_ids = [i for i, reason in enumerate(reasons) if not reason]
-    while open_ids and len(kept) < settings.num_concepts:
-        best = max(open_ids, key=lambda i: (_worth(candidates[i], num_labels[labelled[i]]), -i))
-        open_ids.remove(best)
-        if any(_overlap(labelled[best], labelled[j]) > MAX_OVERLAP for j in kept):
-            reasons[best] = "labels nearly the same chunks as a better one"
-            continue
-        kept.append(best)
-        num_labels[labelled[best]] += 1
-    for i in open_ids:
-        reasons[i] = "worth less than the wanted number of others"
+    kept = _choose(candidates, labelled, reasons, num_chunks, settings.num_concepts)
     return Selection(
         kept,
         thresholds[kept],
@@ -95,31 +90,68 @@ def select_concepts(
     )
 
 
+def _choose(
+    candidates: Sequence[Cluster],
+    labelled: Sequence[NDArray[np.int64]],
+    reasons: list[str],
+    num_chunks: int,
+    num_concepts: int,
+) -> list[int]:
+    """The best candidates, one after the other; why the rest is dropped goes into `reasons`.
+
+    A candidate's worth only falls while others are taken, so a heap of old worths finds the best: what is on top
+    is weighed again, and taken if it is still the best.
+    """
+    num_labels = np.zeros(num_chunks)
+    taken_by: list[list[int]] = [[] for _ in range(num_chunks)]
+    heap = [(-_worth(candidates[i], num_labels[labelled[i]]), i) for i, reason in enumerate(reasons) if not reason]
+    heapify(heap)
+    kept: list[int] = []
+    while heap and len(kept) < num_concepts:
+        _, i = heappop(heap)
+        now = (-_worth(candidates[i], num_labels[labelled[i]]), i)
+        if heap and now > heap[0]:
+            heappush(heap, now)
+            continue
+        shared = Counter(j for row in labelled[i].tolist() for j in taken_by[row])
+        if any(both > MAX_OVERLAP * (len(labelled[i]) + len(labelled[j]) - both) for j, both in shared.items()):
+            reasons[i] = "labels nearly the same chunks as a better one"
+            continue
+        kept.append(i)
+        num_labels[labelled[i]] += 1
+        for row in labelled[i].tolist():
+            taken_by[row].append(i)
+    for _, i in heap:
+        reasons[i] = "worth less than the wanted number of others"
+    return kept
+
+
 def _worth(candidate: Cluster, num_labels: NDArray[np.float64]) -> float:
     """Quality, times how much its chunks still lack labels."""
     return candidate.quality * (0.3 + float((1 / (1 + num_labels)).mean()))
 
 
-def calibrate(scores: Float32[np.ndarray, " R"], settings: AtlasSettings) -> float:
+def calibrate(scores: Float32[np.ndarray, " r"], num_chunks: int, settings: AtlasSettings) -> float:
     """The threshold of one concept.
 
     Args:
-        scores: [R] its scores; −inf where it cannot hold.
+        scores: [r] its scores on those chunks that have one.
+        num_chunks: R, with the chunks that have none.
         settings: prevalence limits.
 
     Returns:
         a score.
     """
     falling = np.sort(scores)[::-1]
-    at_most = max(int(settings.max_prevalence * len(scores)), 1)
-    at_least = math.ceil(settings.min_prevalence * len(scores))
-    lowest = float(np.nextafter(falling[at_most], np.float32(np.inf))) if at_most < len(scores) else -math.inf
-    wanted = float(falling[min(at_least, len(scores)) - 1])
+    at_most = max(int(settings.max_prevalence * num_chunks), 1)
+    at_least = math.ceil(settings.least_prevalence * num_chunks)
+    lowest = float(np.nextafter(falling[at_most], np.float32(np.inf))) if at_most < len(falling) else -math.inf
+    wanted = float(falling[at_least - 1]) if at_least <= len(falling) else -math.inf
     return max(lowest, min(BASE_SCORE, max(wanted, FLOOR_SCORE)))
 
 
 def _fault(rows: NDArray[np.int64], documents: NDArray[np.int64], num_chunks: int, settings: AtlasSettings) -> str:
-    if len(rows) < max(MIN_LABELLED, settings.min_prevalence * num_chunks):
+    if len(rows) < max(MIN_LABELLED, settings.least_prevalence * num_chunks):
         return "too rare"
     if _top_share(documents[rows]) > MAX_TOP_DOCUMENTS_SHARE + DOCUMENTS_SLACK / len(np.unique(documents)):
         return "mostly from three documents"
@@ -142,8 +174,3 @@ def _has_form(tag: str, word: str) -> bool:
 def _top_share(documents: NDArray[np.int64]) -> float:
     counts = np.sort(np.bincount(documents))[::-1]
     return float(counts[:3].sum() / len(documents))
-
-
-def _overlap(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
-    both = len(np.intersect1d(a, b, assume_unique=True))
-    return both / (len(a) + len(b) - both)

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitrail.atlas.geometry import count_matrix, specificity
-from vitrail.atlas.phrases import Tagger, phrases, same_word, select_tags
+from vitrail.atlas.concepts.geometry import count_matrix, specificity
+from vitrail.atlas.tags import Tagger, phrases, same_word, select_tags
 
 
 def found(text: str) -> set[str]:

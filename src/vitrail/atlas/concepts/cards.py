@@ -15,8 +15,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from vitrail.atlas.phrases import same_word, words
-from vitrail.atlas.stopwords import FILLER, FUNCTION_WORDS
+from vitrail.atlas.tags import same_word, words
+from vitrail.atlas.tags.stopwords import FILLER, FUNCTION_WORDS
 
 NUM_WORDS = 12
 MIN_WORD_SHARE = 0.04
