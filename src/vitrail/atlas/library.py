@@ -17,6 +17,8 @@ from vitrail.errors import ArtifactError, ConceptNotFound, nearest
 
 LIBRARY_NAME = "concepts.parquet"
 Head = Literal["known", "discovered"]
+Kind = Literal["content", "tone", "demographic", "alignment"]
+"""What a concept speaks of: subject matter, manner, groups of people, or how an assistant should behave (§4.2.3)."""
 
 SCHEMA = pa.schema(
     [
@@ -59,7 +61,7 @@ class Card:
         head: "known" or "discovered".
         name: unique within its head, recognised at once.
         description: one line.
-        kind: "content" for every concept of the embedded default.
+        kind: which head it belongs to: content, tone, demographic or alignment; other words in foreign libraries.
         words: characteristic words, most characteristic first.
         lift: how many times likelier each word is in the concept's chunks than anywhere.
         path: place in the taxonomy, from the root; empty if there is none.

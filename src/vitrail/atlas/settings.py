@@ -1,5 +1,7 @@
 """Settings of the atlas: how large the chunks are, how many tags and concepts are wanted."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from vitrail.corpus import DEFAULT_MAX_CHARS, DEFAULT_MAX_TOKENS
@@ -25,6 +27,20 @@ class AtlasSettings(Settings):
     """Share of chunks a concept may not pass: broader ones say little."""
     max_labels: int = Field(default=8, ge=1)
     """Labels a chunk can carry."""
+    tagger: Literal["embedded", "endpoint"] = "embedded"
+    """Who gives tags: key phrases of the text itself, or a language model behind an OpenAI-compatible server."""
+    namer: Literal["embedded", "endpoint"] = "embedded"
+    """Who names and describes concepts."""
+    tag_encoder: Literal["both", "minilm", "company"] = "both"
+    """Vectors in which tags are clustered: meaning (MiniLM), company kept in the corpus, or both side by side."""
+    encoder: Literal["tags", "minilm", "endpoint"] = "tags"
+    """Vectors of chunks: mean of their tags' vectors, MiniLM of the text, or a server's embeddings."""
+    loss: Literal["pu", "bce"] = "pu"
+    """Loss of the annotator's heads: positive-unlabelled risk, or plain binary cross-entropy."""
+    visible_labels: bool = True
+    """Whether a content label needs one of the concept's tags in the text."""
+    starter: bool = True
+    """Whether to add the project's own concepts of tone, demographic reference and alignment."""
     seed: Seed = 0
     """Seed of clustering and of the co-occurrence factorisation."""
 
