@@ -84,7 +84,7 @@ def test_embeddings_are_the_annotators_vectors(run: Path) -> None:
     again = annotator.annotate([corpus.chunk(row).text for row in rows])
     np.testing.assert_allclose(vectors[list(rows)], again.vectors, atol=1e-3)  # fp16 keeps 11 bits
     assert list(again.labels) == [corpus.chunk(row).labels for row in rows]
-    norms = np.linalg.norm(vectors.astype(np.float32), axis=1)
+    norms = np.linalg.norm(np.asarray(vectors, np.float32), axis=1)
     assert np.all((np.abs(norms - 1) < 2e-3) | (norms == 0))
 
 

@@ -44,7 +44,7 @@ def test_span_means_are_means(world: "World", states: States) -> None:
 
 def test_search_is_brute_force_over_training_chunks(world: "World", flat: Path, states: States) -> None:
     """Every cosine of every training chunk, written out in numpy."""
-    vectors = np.load(world.root / "annotated" / "embeddings" / "chunks.npy").astype(np.float32)
+    vectors = np.asarray(AnnotatedCorpus.open(world.root / "annotated").embeddings(), np.float32)
     corpus = AnnotatedCorpus.open(world.root / "annotated")
     rows = np.array([chunk.row for chunk in corpus.chunks() if chunk.split == "train"])
     has_vector = vectors[rows].any(axis=1, keepdims=True)

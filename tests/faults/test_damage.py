@@ -13,7 +13,7 @@ from vitrail.artifacts import read_json, read_manifest, write_json
 FILES = {
     "corpus": "documents/part-00000.parquet",
     "atlas": "annotator.safetensors",
-    "annotated": "embeddings/chunks.npy",
+    "annotated": "embeddings/part-00000.npy",
     "packed": "shards/00000.train.safetensors",
     "model": "model.safetensors",
     "index": "index.faiss",
@@ -81,7 +81,7 @@ def test_stages_name_the_damaged_file_of_an_input(how: str, copy: World, tmp_pat
         ("model", "concepts.parquet"),
         ("index", "index.faiss"),
         ("index", "transducer.safetensors"),
-        ("annotated", "embeddings/chunks.npy"),
+        ("annotated", "embeddings/part-00000.npy"),
     ],
 )
 def test_query_names_the_damaged_file(stage: str, name: str, how: str, copy: World, tmp_path: Path) -> None:

@@ -7,10 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitrail.atlas.settings import AtlasSettings
-from vitrail.corpus import Document, chunk_text, split_of
-from vitrail.errors import CorpusError
+from vitrail.corpus import HELDOUT_SHARE, TRAIN_SHARE, Document, Split, chunk_text, split_of
 
-MIN_CHUNKS = 50
 MIN_CONCEPTS = 4
 
 
@@ -24,35 +22,35 @@ class Chunks:
     domain_names: list[str]
 
 
-def gather_chunks(documents: Iterable[Document], settings: AtlasSettings) -> Chunks:
-    """The chunks of the training documents, by document id, up to the wanted number.
+def gather_chunks(documents: Iterable[Document], settings: AtlasSettings, split: Split = "train") -> Chunks:
+    """The chunks of the documents of a split, in the order of ids, up to the wanted number (§4.2.1).
 
-    Ids are hashes, so the first documents are a fair sample of all.
+    Ids are hashes, so the first documents are a fair sample of all, every domain by its share. Nothing after them
+    is read, so that time and memory do not grow with the corpus.
 
     Args:
-        documents: in any order; they are sorted by id.
+        documents: ordered by id, as a corpus gives them.
         settings: chunk sizes and how many.
+        split: which documents; from the other splits as large a share of `max_chunks` as they have of the documents.
 
     Returns:
-        the chunks.
-
-    Raises:
-        CorpusError: fewer than fifty chunks.
+        the chunks; fewer than are wanted where the corpus is small, none at worst.
     """
+    max_chunks = settings.max_chunks if split == "train" else int(settings.max_chunks * HELDOUT_SHARE / TRAIN_SHARE)
     texts: list[str] = []
     owner: list[int] = []
     domain: list[str] = []
-    for number, document in enumerate(sorted(documents, key=lambda document: document.id)):
-        if split_of(document.id) != "train":
+    for number, document in enumerate(documents):
+        if split_of(document.id) != split:
             continue
         spans = chunk_text(document.text, settings.chunk_tokens, settings.chunk_chars)
-        if len(texts) + len(spans) > settings.max_chunks:
+        room = max_chunks - len(texts)
+        kept = spans[:room]
+        texts += [document.text[start:stop] for start, stop in kept]
+        owner += [number] * len(kept)
+        domain += [document.domain] * len(kept)
+        if len(spans) >= room:
             break
-        texts += [document.text[start:stop] for start, stop in spans]
-        owner += [number] * len(spans)
-        domain += [document.domain] * len(spans)
-    if len(texts) < MIN_CHUNKS:
-        raise CorpusError(too_small(len(texts), 0))
     names = sorted(set(domain))
     place = {name: i for i, name in enumerate(names)}
     _, owner_ids = np.unique(np.array(owner, np.int64), return_inverse=True)

@@ -2,8 +2,10 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from vitrail.atlas.concepts.decisions import Decisions
+from vitrail.atlas.llm import TaggingModel
 from vitrail.corpus import DEFAULT_MAX_CHARS, DEFAULT_MAX_TOKENS
 from vitrail.settings import Seed, Settings
 
@@ -33,16 +35,28 @@ class AtlasSettings(Settings):
     """Who names and describes concepts."""
     tag_encoder: Literal["both", "minilm", "company"] = "both"
     """Vectors in which tags are clustered: meaning (MiniLM), company kept in the corpus, or both side by side."""
-    encoder: Literal["tags", "minilm", "endpoint"] = "tags"
-    """Vectors of chunks: mean of their tags' vectors, MiniLM of the text, or a server's embeddings."""
+    encoder: str = Field(default="tags", pattern=r"^(tags|minilm|endpoint:.+)$")
+    """Vectors of chunks: tags (mean of their tags' vectors), minilm (of the text), or endpoint:MODEL (a server's)."""
     loss: Literal["pu", "bce"] = "pu"
     """Loss of the annotator's heads: positive-unlabelled risk, or plain binary cross-entropy."""
     visible_labels: bool = True
     """Whether a content label needs one of the concept's tags in the text."""
     starter: bool = True
     """Whether to add the project's own concepts of tone, demographic reference and alignment."""
+    llm: TaggingModel | None = None
+    """The language model that tags or names."""
+    decisions: Decisions = Decisions()
+    """What people decided about concepts; applied again at every build."""
+    given: str = ""
+    """Hash of the concepts and texts of an atlas that was made of a user's own labels; set by the import."""
     seed: Seed = 0
     """Seed of clustering and of the co-occurrence factorisation."""
+
+    @model_validator(mode="after")
+    def _has_model(self) -> "AtlasSettings":
+        if self.llm is None and "endpoint" in (self.tagger, self.namer):
+            raise ValueError("tagger or namer is 'endpoint', but no language model is named; give --llm.model NAME")
+        return self
 
     @property
     def least_prevalence(self) -> float:

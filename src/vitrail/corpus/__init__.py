@@ -1,7 +1,7 @@
 """Corpus: documents, importers, splits, chunking (design §4, §8)."""
 
 from vitrail.corpus.chunking import DEFAULT_MAX_CHARS, DEFAULT_MAX_TOKENS, chunk_text, estimate_tokens
-from vitrail.corpus.document import Document, Split, document_id, split_of
+from vitrail.corpus.document import HELDOUT_SHARE, TRAIN_SHARE, Document, Split, document_id, split_of
 from vitrail.corpus.importing import CorpusSettings, import_corpus
 from vitrail.corpus.readers import jsonl_lines
 from vitrail.corpus.store import Corpus
@@ -9,6 +9,8 @@ from vitrail.corpus.store import Corpus
 __all__ = [
     "DEFAULT_MAX_CHARS",
     "DEFAULT_MAX_TOKENS",
+    "HELDOUT_SHARE",
+    "TRAIN_SHARE",
     "Corpus",
     "CorpusSettings",
     "Document",

@@ -99,6 +99,10 @@ def _build(
     model_dir: Path, annotated_dir: Path, packed_dir: Path, out: Path, settings: IndexSettings
 ) -> tuple[Recall, int]:
     corpus, packed = AnnotatedCorpus.open(annotated_dir), PackedCorpus.open(packed_dir)
+    if not corpus.embeddings().shape[1]:
+        raise ArtifactError(
+            f"{annotated_dir}: its chunks have no vectors to search by; import the release again with --encode"
+        )
     rows = _trained_rows(packed)
     space = EmbeddingSpace(corpus.embeddings(), _mean_embedding(corpus, rows))
     states, sampled = _sampled_states(load_model(model_dir), packed, settings)

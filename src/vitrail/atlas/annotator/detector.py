@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float32
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csc_array, csr_array
+from scipy.sparse import coo_array, csc_array, csr_array, hstack
 
 LEXICAL_WEIGHT = 0.7
 LEXICAL_CAP = 6.0
@@ -82,6 +82,42 @@ class Detector:
             found.append((kept, concept, weights))
         return cls(centroids, mean, scale, member_table(found, len(tags), len(centroids)))
 
+    @classmethod
+    def empty(cls, num_tags: int, width: int) -> "Detector":
+        """A detector of no concept.
+
+        Args:
+            num_tags: n.
+            width: E.
+
+        Returns:
+            the detector.
+        """
+        none = np.zeros(0, np.float32)
+        return cls(np.zeros((0, width), np.float32), none, none, csr_array((num_tags, 0), dtype=np.float32))
+
+    def extended(self, centroids: Float32[np.ndarray, "c E"], chunks: Float32[np.ndarray, "R E"]) -> "Detector":
+        """The detector with further concepts that have no member tags.
+
+        Args:
+            centroids: [c E] unit vectors of the further ones.
+            chunks: [R E] unit chunk vectors that set the scale.
+
+        Returns:
+            a larger detector.
+        """
+        mean, scale = (np.zeros(len(centroids), np.float32) for _ in range(2))
+        for concept, cosines in _cosine_columns(chunks, centroids):
+            mean[concept], scale[concept] = cosines.mean(), max(cosines.std(), MIN_SCALE)
+        shape = (self.members.shape[0], len(self.mean) + len(centroids))
+        members = csr_array((self.members.data, self.members.indices, self.members.indptr), shape=shape)
+        return Detector(
+            np.concatenate([self.centroids, centroids]),
+            np.concatenate([self.mean, mean]),
+            np.concatenate([self.scale, scale]),
+            members,
+        )
+
     def member_ids(self, concept_id: int) -> NDArray[np.int64]:
         """The reliable tags of a concept.
 
@@ -106,6 +142,22 @@ class Detector:
         """
         ids = list(concept_ids)
         return Detector(self.centroids[ids], self.mean[ids], self.scale[ids], self._by_concept[:, ids].tocsr())
+
+    def beside(self, other: "Detector") -> "Detector":
+        """The detector of its concepts and then those of another, over the same tags.
+
+        Args:
+            other: of more concepts.
+
+        Returns:
+            a larger detector.
+        """
+        return Detector(
+            np.concatenate([self.centroids, other.centroids]),
+            np.concatenate([self.mean, other.mean]),
+            np.concatenate([self.scale, other.scale]),
+            hstack([self.members, other.members], format="csr"),
+        )
 
     def scores(self, weighted: csr_array, chunks: Float32[np.ndarray, "R E"]) -> csr_array:
         """Score of every concept on every chunk in which one of its member tags stands.

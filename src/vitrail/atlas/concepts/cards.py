@@ -25,7 +25,6 @@ CLEAR_COVERAGE = (0.6, 0.35, 0.3)
 """A name of one, two, three words stands alone if it covers this share of the concept's chunks."""
 COMPANION_COVERAGE = 0.08
 MAX_JOINED = 3
-WEAK_ENDINGS = ("ed", "ly", "ing", "able", "ive")
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,7 @@ class TagUse:
         coverage: share of the concept's chunks that carry it.
         purity: share of its chunks that carry the concept.
         specificity: of the tag in the corpus.
+        noun_share: how far the tag is used as the name of a thing, 0..1.
     """
 
     tag: str
@@ -47,28 +47,28 @@ class TagUse:
     coverage: float
     purity: float
     specificity: float
+    noun_share: float = 1.0
 
     @property
     def fitness(self) -> float:
         """How good a name it would be."""
         parts = self.tag.split()
-        bonus = NAME_BONUS[len(parts) - 1]
-        if len(parts) == 1 and self.tag.endswith(WEAK_ENDINGS):
-            bonus *= 0.6
+        bonus = NAME_BONUS[len(parts) - 1] * self.noun_share
         return bonus * max(self.cosine, 0) * math.sqrt(self.coverage) * math.sqrt(self.purity)
 
 
-def name_concepts(uses: Sequence[Sequence[TagUse]]) -> list[str]:
+def name_concepts(uses: Sequence[Sequence[TagUse]], taken_names: Sequence[str] = ()) -> list[str]:
     """A unique name for each concept, the first concepts choosing first.
 
     Args:
         uses: the member tags of each concept.
+        taken_names: names of other concepts.
 
     Returns:
         one name a concept.
     """
     names: list[str] = []
-    taken: set[str] = set()
+    taken = {name.casefold() for name in taken_names}
     for members in uses:
         ranked = sorted(members, key=lambda use: (-use.fitness, use.tag))
         names.append(_unique(ranked, taken))

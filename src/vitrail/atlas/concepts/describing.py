@@ -1,6 +1,8 @@
 """The cards of a library: name, description, words, counts of each selected concept (§4.2.2)."""
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float32
@@ -9,52 +11,107 @@ from scipy.sparse import csc_array
 
 from vitrail.atlas.annotator.detector import Detector
 from vitrail.atlas.concepts.cards import TagUse, WordTable, describe, name_concepts
-from vitrail.atlas.concepts.selection import Selection
+from vitrail.atlas.concepts.own import OwnConcept
 from vitrail.atlas.concepts.space import TagSpace
-from vitrail.atlas.library import Card, ConceptLibrary
+from vitrail.atlas.library import Card, ConceptLibrary, Kind
 from vitrail.atlas.sample import Chunks
 from vitrail.atlas.tags.phrases import TagTable
 from vitrail.atlas.tags.tagging import Tagging
 
 
-def make_library(
-    detector: Detector, selection: Selection, space: TagSpace, tagging: Tagging, chunks: Chunks
-) -> ConceptLibrary:
-    """A card for each selected concept.
+@dataclass(frozen=True)
+class Sayings:
+    """What is said of each found concept, before it has a card.
+
+    Attributes:
+        names: unique.
+        descriptions: one line each.
+        kinds: which head each belongs to.
+        is_automatic: whether a program gave the name.
+    """
+
+    names: list[str]
+    descriptions: list[str]
+    kinds: list[Kind]
+    is_automatic: list[bool]
+
+
+def say_from_tags(
+    detector: Detector,
+    labelled: Sequence[NDArray[np.int64]],
+    space: TagSpace,
+    tagging: Tagging,
+    chunks: Chunks,
+    given_names: Sequence[str] | None = None,
+    taken: Sequence[str] = (),
+) -> Sayings:
+    """Names and descriptions of found concepts, made of their tags.
 
     Args:
-        detector: of the selected concepts.
-        selection: which they are, and the chunks they label.
+        detector: of the concepts.
+        labelled: the chunks that carry each.
         space: the tags.
         tagging: of the chunks.
+        chunks: the sample.
+        given_names: names that they have already; None finds them.
+        taken: names that are not to be given, since other concepts have them.
+
+    Returns:
+        what is said of them.
+    """
+    presence = tagging.occurrences.tocsc()
+    uses = [
+        _uses(detector.member_ids(c), detector.centroids[c], rows, space, tagging.table, presence)
+        for c, rows in enumerate(labelled)
+    ]
+    names = list(given_names) if given_names is not None else name_concepts(uses, taken)
+    descriptions = [
+        describe(name, members, _main_domains(rows, chunks))
+        for name, members, rows in zip(names, uses, labelled, strict=True)
+    ]
+    return Sayings(names, descriptions, ["content"] * len(names), [given_names is None] * len(names))
+
+
+def make_library(
+    said: Sayings,
+    own: Sequence[OwnConcept],
+    labelled: Sequence[NDArray[np.int64]],
+    thresholds: Float32[np.ndarray, " C"],
+    chunks: Chunks,
+) -> ConceptLibrary:
+    """A card for each concept.
+
+    Args:
+        said: of the found concepts.
+        own: concepts that people gave; they come after the found ones.
+        labelled: the chunks that the annotator labels with each of the C concepts.
+        thresholds: [C] lowest scores of a label.
         chunks: the sample.
 
     Returns:
         the library, without places in the taxonomy.
     """
-    table, presence = tagging.table, tagging.occurrences.tocsc()
-    uses = [
-        _uses(detector.member_ids(c), detector.centroids[c], labelled, space, table, presence)
-        for c, labelled in enumerate(selection.labelled)
-    ]
-    names = name_concepts(uses)
     words = WordTable(chunks.texts, min_chunks=4)
+    names = [*said.names, *(concept.name for concept in own)]
+    descriptions = [*said.descriptions, *(concept.description for concept in own)]
+    kinds = [*said.kinds, *(concept.kind for concept in own)]
+    is_automatic = [*said.is_automatic, *(False for _ in own)]
     cards = []
-    for concept_id, (name, labelled) in enumerate(zip(names, selection.labelled, strict=True)):
-        marking, lift = words.characteristic(labelled)
+    for concept_id, rows in enumerate(labelled):
+        marking, lift = words.characteristic(rows)
         cards.append(
             Card(
                 concept_id=concept_id,
                 head="known",
-                name=name,
-                description=describe(name, uses[concept_id], _main_domains(labelled, chunks)),
-                kind="content",
+                name=names[concept_id],
+                description=descriptions[concept_id],
+                kind=kinds[concept_id],
                 words=marking,
                 lift=lift,
                 path=(),
-                num_chunks=len(labelled),
-                threshold=float(selection.thresholds[concept_id]),
-                is_automatic=True,
+                num_chunks=len(rows),
+                threshold=float(thresholds[concept_id]),
+                is_automatic=is_automatic[concept_id],
             )
         )
     return ConceptLibrary(cards)
@@ -82,6 +139,7 @@ def _uses(
                 coverage=both / max(len(labelled), 1),
                 purity=both / max(len(carriers), 1),
                 specificity=float(space.specificity[tag]),
+                noun_share=float(space.noun_share[tag]),
             )
         )
     return uses

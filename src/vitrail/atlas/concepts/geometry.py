@@ -15,6 +15,8 @@ from sklearn.utils.extmath import randomized_svd
 
 COMPANY_WEIGHT = 0.7
 COMPANY_WIDTH = 128
+DIGITS = 4
+"""Decimals that a cosine keeps before it is held against a threshold: no decision hangs on the last bits of a sum."""
 
 
 def unit(x: Float[np.ndarray, "n E"]) -> Float32[np.ndarray, "n E"]:
@@ -136,12 +138,12 @@ def specificity(counts: csr_array, groups: NDArray[np.int64]) -> Float[np.ndarra
     Returns:
         [n] values below 1; a tag of one chunk has 0.
     """
-    share = np.bincount(groups) / len(groups)
+    share, alike = np.unique(np.bincount(groups) / len(groups), return_counts=True)
     pairs = np.unique(groups[_row_of(counts)] * counts.shape[1] + counts.indices)
     reached = np.bincount(pairs % counts.shape[1], minlength=counts.shape[1])
     spread = np.bincount(counts.indices, minlength=counts.shape[1])
     sizes, place = np.unique(spread, return_inverse=True)
-    expected = np.array([(1 - (1 - share) ** size).sum() for size in sizes])[place]
+    expected = np.array([alike @ (1 - (1 - share) ** size) for size in sizes])[place]
     return np.where(spread > 0, 1 - reached / np.maximum(expected, 1e-9), 0.0)
 
 

@@ -1,15 +1,27 @@
 """Concepts that a person gives: a name, what it means, and, as far as there are, phrases and examples."""
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 from vitrail.atlas.library import Kind
 from vitrail.settings import Settings
 
 
+def _on_one_line(text: str) -> str:
+    if not text.strip() or len(text.splitlines()) > 1:
+        raise ValueError("must be words on one line")
+    return text
+
+
+OneLine = Annotated[str, AfterValidator(_on_one_line)]
+"""A name or a tag: not blank, without line breaks."""
+
+
 class OwnConcept(Settings):
     """A concept that was not found in the corpus but is to be in the atlas."""
 
-    name: str = Field(min_length=1)
+    name: OneLine
     """Unique in the library."""
     kind: Kind = "content"
     """Which head it belongs to."""

@@ -8,7 +8,6 @@ Letters: R chunks, K candidates.
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -76,8 +75,9 @@ def select_concepts(
     columns = [(by_concept.indices[a:b].astype(np.int64), by_concept.data[a:b]) for a, b in pairwise(by_concept.indptr)]
     thresholds = np.array([calibrate(column, num_chunks, settings) for _, column in columns], np.float32)
     labelled = [np.sort(rows[column >= t]) for (rows, column), t in zip(columns, thresholds, strict=True)]
+    num_documents = len(np.unique(documents))
     reasons = [
-        _fault(rows, documents, num_chunks, settings) or _one_word(candidate, members)
+        _fault(documents[rows], num_documents, num_chunks, settings) or _one_word(candidate, members)
         for candidate, rows, members in zip(candidates, labelled, tags, strict=True)
     ]
     kept = _choose(candidates, labelled, reasons, num_chunks, settings.num_concepts)
@@ -103,7 +103,8 @@ def _choose(
     is weighed again, and taken if it is still the best.
     """
     num_labels = np.zeros(num_chunks)
-    taken_by: list[list[int]] = [[] for _ in range(num_chunks)]
+    sizes = np.array([len(rows) for rows in labelled])
+    taken = _Taken(num_chunks)
     heap = [(-_worth(candidates[i], num_labels[labelled[i]]), i) for i, reason in enumerate(reasons) if not reason]
     heapify(heap)
     kept: list[int] = []
@@ -113,17 +114,38 @@ def _choose(
         if heap and now > heap[0]:
             heappush(heap, now)
             continue
-        shared = Counter(j for row in labelled[i].tolist() for j in taken_by[row])
-        if any(both > MAX_OVERLAP * (len(labelled[i]) + len(labelled[j]) - both) for j, both in shared.items()):
+        others, both = taken.shared(labelled[i])
+        if (both > MAX_OVERLAP * (sizes[i] + sizes[others] - both)).any():
             reasons[i] = "labels nearly the same chunks as a better one"
             continue
+        taken.add(labelled[i], i)
         kept.append(i)
         num_labels[labelled[i]] += 1
-        for row in labelled[i].tolist():
-            taken_by[row].append(i)
     for _, i in heap:
         reasons[i] = "worth less than the wanted number of others"
     return kept
+
+
+class _Taken:
+    """Which chosen candidates label each chunk: a table that widens as chunks get more of them."""
+
+    def __init__(self, num_chunks: int):
+        self._count = np.zeros(num_chunks, np.int64)
+        self._table = np.full((num_chunks, 4), -1, np.int32)
+
+    def add(self, rows: NDArray[np.int64], candidate: int) -> None:
+        """Write down that a candidate labels these chunks."""
+        if len(rows) and self._count[rows].max() == self._table.shape[1]:
+            self._table = np.concatenate([self._table, np.full_like(self._table, -1)], axis=1)
+        self._table[rows, self._count[rows]] = candidate
+        self._count[rows] += 1
+
+    def shared(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Candidates that label any of these chunks, and how many of them each labels."""
+        width = int(self._count[rows].max(initial=0))
+        found = self._table[rows, :width].ravel()
+        others, both = np.unique(found[found >= 0], return_counts=True)
+        return others.astype(np.int64), both
 
 
 def _worth(candidate: Cluster, num_labels: NDArray[np.float64]) -> float:
@@ -150,10 +172,11 @@ def calibrate(scores: Float32[np.ndarray, " r"], num_chunks: int, settings: Atla
     return max(lowest, min(BASE_SCORE, max(wanted, FLOOR_SCORE)))
 
 
-def _fault(rows: NDArray[np.int64], documents: NDArray[np.int64], num_chunks: int, settings: AtlasSettings) -> str:
-    if len(rows) < max(MIN_LABELLED, settings.least_prevalence * num_chunks):
+def _fault(owners: NDArray[np.int64], num_documents: int, num_chunks: int, settings: AtlasSettings) -> str:
+    """Why the chunks of these documents make no concept, or an empty string."""
+    if len(owners) < max(MIN_LABELLED, settings.least_prevalence * num_chunks):
         return "too rare"
-    if _top_share(documents[rows]) > MAX_TOP_DOCUMENTS_SHARE + DOCUMENTS_SLACK / len(np.unique(documents)):
+    if _top_share(owners) > MAX_TOP_DOCUMENTS_SHARE + DOCUMENTS_SLACK / num_documents:
         return "mostly from three documents"
     return ""
 
@@ -171,6 +194,6 @@ def _has_form(tag: str, word: str) -> bool:
     return any(same_word(part, word) for part in tag.replace("-", " ").split())
 
 
-def _top_share(documents: NDArray[np.int64]) -> float:
-    counts = np.sort(np.bincount(documents))[::-1]
-    return float(counts[:3].sum() / len(documents))
+def _top_share(owners: NDArray[np.int64]) -> float:
+    counts = np.sort(np.unique(owners, return_counts=True)[1])[::-1]
+    return float(counts[:3].sum() / len(owners))

@@ -21,7 +21,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from vitrail.atlas.annotated.store import Chunk
+from vitrail.atlas.annotated import Chunk
 from vitrail.atlas.library import ConceptLibrary
 from vitrail.errors import CorpusError
 

@@ -2,33 +2,21 @@
 
 A phrase is one to three words in a row, none of them a stop word (an "of" may stand between two words).
 Words that look like code (with digits, underscores, dots, or a call) are no words. Phrases are compared in
-lower case; a chunk's tags are its longest known phrases from left to right, so that "labor force" is
-not also "force". A tag is a good one if it often stands among the top phrases of a chunk by
-tf-idf × length bonus.
+lower case and in one form (`normalise`); a chunk's tags are its longest known phrases from left to right, so
+that "labor force" is not also "force". Which phrases are good tags is decided in `choosing`.
 """
 
-import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from vitrail.atlas.tags.normalise import fold
 from vitrail.atlas.tags.stopwords import FILLER, FUNCTION_WORDS, WEAK_WORDS
 
 MAX_WORDS = 3
-TAGS_PER_CHUNK = 10
-LENGTH_BONUS = (1.0, 1.35, 1.45)
-SUBSUMED_SHARE = 0.7
-"""A phrase that stands inside one longer phrase this often is a fragment of it."""
-
-NAME_SHARE = 0.5
-"""A word that touches another capitalised word this often is a piece of names."""
 
 _WORD = re.compile(r"(?<![\w.'’\\/@$%&<=-])[^\W\d_]{2,}(?:-[^\W\d_]{2,})*(?![\w(=\\/@]|\.\w|-\w|\*)")
-_MID_SENTENCE = re.compile(r"[\w,;)] ?$")
-_CAPITAL_AFTER = re.compile(r" [^\W\d_a-zß-öø-ÿ]\w")
-_CAPITAL_BEFORE = re.compile(r"\b[^\W\d_a-zß-öø-ÿ][\w'’-]+ $")
 _STOP = FUNCTION_WORDS | (FILLER - WEAK_WORDS)
 
 
@@ -40,14 +28,16 @@ class Occurrence(NamedTuple):
     stop: int
 
 
-class _Word(NamedTuple):
+class Word(NamedTuple):
+    """A word in its normal form, its characters `[start, stop)`, and whether only blanks part it from the last."""
+
     text: str
     start: int
     stop: int
     is_joined: bool
 
 
-def words(text: str) -> list[_Word]:
+def words(text: str) -> list[Word]:
     """The words of a text in lower case: where they stand, and whether only blanks part them from the last.
 
     Args:
@@ -56,12 +46,12 @@ def words(text: str) -> list[_Word]:
     Returns:
         the words in order; stop words included.
     """
-    found: list[_Word] = []
+    found: list[Word] = []
     end = -1
     for match in _WORD.finditer(text):
         start, stop = match.span()
         is_joined = end >= 0 and text[end:start].isspace() and "\n\n" not in text[end:start]
-        found.append(_Word(match.group().lower(), start, stop, is_joined))
+        found.append(Word(fold(match.group()), start, stop, is_joined))
         end = stop
     return found
 
@@ -89,7 +79,18 @@ def phrases(text: str) -> Iterator[tuple[str, int, int]]:
     Yields:
         phrases of one to three words, by start, then length.
     """
-    found = words(text)
+    yield from phrases_of(words(text))
+
+
+def phrases_of(found: Sequence[Word]) -> Iterator[tuple[str, int, int]]:
+    """Every candidate phrase of a text whose words are known already.
+
+    Args:
+        found: the words of a text, in order.
+
+    Yields:
+        phrases of one to three words, by start, then length.
+    """
     for i, word in enumerate(found):
         if word.text in _STOP:
             continue
@@ -99,7 +100,7 @@ def phrases(text: str) -> Iterator[tuple[str, int, int]]:
                 yield phrase, word.start, stop
 
 
-def _runs(found: Sequence[_Word], i: int) -> Iterator[tuple[int, int]]:
+def _runs(found: Sequence[Word], i: int) -> Iterator[tuple[int, int]]:
     """Lengths (and ends) of the phrases that begin at word `i`."""
     yield 1, found[i].stop
     for length in range(2, MAX_WORDS + 1):
@@ -125,11 +126,14 @@ class TagTable:
         tags: in lower case, sorted.
         display: how each is usually written: "Supreme Court", "GDP", "shortest path".
         is_name: whether a tag is mostly a piece of a longer name ("José" of "José Santos").
+        noun_share: of a tag's telling occurrences, how many use it as the name of a thing ("the bridge", not "he
+            fell" nor "very happy"); empty if nobody looked.
     """
 
     tags: tuple[str, ...]
     display: tuple[str, ...]
     is_name: tuple[bool, ...]
+    noun_share: tuple[float, ...] = ()
 
 
 class Tagger:
@@ -162,7 +166,7 @@ class Tagger:
             i += length
         return out
 
-    def _longest(self, found: Sequence[_Word], i: int) -> tuple[int, Occurrence | None]:
+    def _longest(self, found: Sequence[Word], i: int) -> tuple[int, Occurrence | None]:
         best: tuple[int, Occurrence | None] = (1, None)
         if found[i].text in _STOP:
             return best
@@ -171,75 +175,3 @@ class Tagger:
             if number is not None:
                 best = (length, Occurrence(number, found[i].start, stop))
         return best
-
-
-def select_tags(texts: Sequence[str], min_chunks: int, max_tags: int) -> TagTable:
-    """The tags of a corpus: phrases that are key phrases of at least `min_chunks` chunks.
-
-    Args:
-        texts: the chunks, in any order.
-        min_chunks: chunks a phrase must stand in.
-        max_tags: tags kept at most, those first that are a key phrase most often.
-
-    Returns:
-        the tags in alphabetical order.
-    """
-    counts = [Counter(phrase for phrase, _, _ in phrases(text)) for text in texts]
-    spread = Counter(phrase for count in counts for phrase in count)
-    spread = Counter({phrase: n for phrase, n in spread.items() if n >= min_chunks})
-    for fragment in _fragments(spread):
-        del spread[fragment]
-    key = _key_phrase_counts(counts, spread)
-    kept = sorted(key, key=lambda phrase: (-key[phrase], phrase))[:max_tags]
-    tags = tuple(sorted(phrase for phrase in kept if key[phrase] >= min(3, min_chunks)))
-    return TagTable(tags, *_writing(texts, tags))
-
-
-def _fragments(spread: Mapping[str, int]) -> set[str]:
-    """Phrases that nearly always stand inside one and the same longer phrase."""
-    out = set()
-    for phrase, count in spread.items():
-        parts = phrase.split()
-        for length in range(1, len(parts)):
-            for i in range(len(parts) - length + 1):
-                part = " ".join(parts[i : i + length])
-                if count >= SUBSUMED_SHARE * spread.get(part, math.inf):
-                    out.add(part)
-    return out
-
-
-def _key_phrase_counts(counts: Sequence[Counter[str]], spread: Mapping[str, int]) -> Counter[str]:
-    """For how many chunks a phrase is among the top tags by tf-idf × length bonus."""
-    weight = {phrase: math.log(len(counts) / n) * LENGTH_BONUS[len(phrase.split()) - 1] for phrase, n in spread.items()}
-    key: Counter[str] = Counter()
-    for count in counts:
-        scored = sorted(
-            (-(1 + math.log(n)) * weight[phrase], phrase) for phrase, n in count.items() if phrase in weight
-        )
-        key.update(phrase for _, phrase in scored[:TAGS_PER_CHUNK])
-    return key
-
-
-def _writing(texts: Sequence[str], tags: Sequence[str]) -> tuple[tuple[str, ...], tuple[bool, ...]]:
-    """How each tag is usually written in the midst of a sentence, and whether it is a piece of a name."""
-    tagger = Tagger(tags)
-    forms: list[Counter[str]] = [Counter() for _ in tags]
-    num_seen, num_inside = [0] * len(tags), [0] * len(tags)
-    for text in texts:
-        for tag, start, stop in tagger.tag(text):
-            written = " ".join(text[start:stop].split())
-            num_seen[tag] += 1
-            num_inside[tag] += written[0].isupper() and _is_beside_capital(text, start, stop)
-            if _MID_SENTENCE.search(text, max(start - 3, 0), start) or written.isupper():
-                forms[tag][written] += 1
-    display = tuple(
-        min(form, key=lambda written: (-form[written], written)) if form else tag
-        for tag, form in zip(tags, forms, strict=True)
-    )
-    shares = (inside / max(seen, 1) for seen, inside in zip(num_seen, num_inside, strict=True))
-    return display, tuple(share >= NAME_SHARE and " " not in tag for share, tag in zip(shares, tags, strict=True))
-
-
-def _is_beside_capital(text: str, start: int, stop: int) -> bool:
-    """Whether a capitalised word touches `text[start:stop]` on either side."""
-    return bool(_CAPITAL_AFTER.match(text, stop) or _CAPITAL_BEFORE.search(text, max(start - 40, 0), start))

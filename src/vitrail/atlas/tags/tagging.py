@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from scipy.sparse import csr_array
 
 from vitrail.atlas.concepts.geometry import count_matrix
-from vitrail.atlas.tags.phrases import Tagger, TagTable, select_tags
+from vitrail.atlas.tags.choosing import choose_tags
+from vitrail.atlas.tags.phrases import Tagger, TagTable
+from vitrail.atlas.tags.writing import tag_table
 
 LARGE_SAMPLE = 2_000
 MIN_CHUNKS_LARGE, MIN_CHUNKS_SMALL = 4, 3
@@ -40,8 +42,20 @@ def tag_chunks(texts: Sequence[str], max_tags: int) -> Tagging:
     Returns:
         the tagging.
     """
-    min_chunks = MIN_CHUNKS_LARGE if len(texts) >= LARGE_SAMPLE else MIN_CHUNKS_SMALL
-    table = select_tags(texts, min_chunks, max_tags)
-    tagger = Tagger(table.tags)
-    found = count_matrix([[o.tag for o in tagger.tag(text)] for text in texts], len(table.tags))
-    return Tagging(table, found, found)
+    tags = choose_tags(texts, min_chunks_of(len(texts)), max_tags)
+    tagger = Tagger(tags)
+    found = [tagger.tag(text) for text in texts]
+    counts = count_matrix([[occurrence.tag for occurrence in row] for row in found], len(tags))
+    return Tagging(tag_table(texts, tags, found), counts, counts)
+
+
+def min_chunks_of(num_texts: int) -> int:
+    """How many chunks a tag must stand for.
+
+    Args:
+        num_texts: R.
+
+    Returns:
+        fewer in a small sample.
+    """
+    return MIN_CHUNKS_LARGE if num_texts >= LARGE_SAMPLE else MIN_CHUNKS_SMALL

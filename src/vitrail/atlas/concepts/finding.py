@@ -1,0 +1,93 @@
+"""From tags to the concepts that a corpus offers: clusters, filter, merging, evidence, selection (§4.2.2)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from vitrail.atlas.annotator.detector import Detector
+from vitrail.atlas.concepts.clusters import Cluster, cluster_tags, merge_to_stability
+from vitrail.atlas.concepts.geometry import unit
+from vitrail.atlas.concepts.selection import Selection, select_concepts
+from vitrail.atlas.concepts.space import Encoded
+from vitrail.atlas.sample import MIN_CONCEPTS, Chunks, too_small
+from vitrail.atlas.settings import AtlasSettings
+from vitrail.atlas.tags.tagging import Tagging
+from vitrail.errors import CorpusError
+
+
+@dataclass(frozen=True)
+class Found:
+    """The concepts of a corpus, and what was dropped on the way to them.
+
+    Attributes:
+        candidates: merged clusters; the selection chose among them.
+        selection: which were kept, their thresholds and the chunks that carry them.
+        detector: evidence for the kept ones, in the order of their ids.
+        dropped: clusters that did not become candidates, each with the reason.
+    """
+
+    candidates: list[Cluster]
+    selection: Selection
+    detector: Detector
+    dropped: list[tuple[Cluster, str]]
+
+    def table(self, tags: tuple[str, ...]) -> pa.Table:
+        """Every cluster with its fate: `clusters.parquet`.
+
+        Args:
+            tags: the n tags.
+
+        Returns:
+            a row a cluster; `dropped` is empty for those that became concepts.
+        """
+        place = {cluster: concept_id for concept_id, cluster in enumerate(self.selection.kept)}
+        rows: list[tuple[Cluster, str, int | None, int | None]] = [
+            (cluster, self.selection.reasons[i], place.get(i), int(self.selection.num_chunks[i]))
+            for i, cluster in enumerate(self.candidates)
+        ]
+        rows += [(cluster, reason, None, None) for cluster, reason in self.dropped]
+        return pa.table(
+            {
+                "tags": pa.array([[tags[t] for t in c.members] for c, *_ in rows], pa.list_(pa.string())),
+                "meaning_coherence": pa.array([c.meaning for c, *_ in rows], pa.float32()),
+                "company_coherence": pa.array([c.company for c, *_ in rows], pa.float32()),
+                "specificity": pa.array([c.specificity for c, *_ in rows], pa.float32()),
+                "num_chunks": pa.array([n for *_, n in rows], pa.int64()),
+                "concept_id": pa.array([concept for _, _, concept, _ in rows], pa.int32()),
+                "dropped": pa.array([reason for _, reason, _, _ in rows], pa.string()),
+            }
+        )
+
+
+def find_concepts(encoded: Encoded, tagging: Tagging, chunks: Chunks, settings: AtlasSettings) -> Found:
+    """Find the concepts of a sample of chunks.
+
+    Args:
+        encoded: tags and chunks as vectors.
+        tagging: of the chunks.
+        chunks: the sample.
+        settings: sizes, limits, seed.
+
+    Returns:
+        the concepts.
+
+    Raises:
+        CorpusError: fewer than four can be found.
+    """
+    space = encoded.space
+    clusters = cluster_tags(space, settings.num_concepts, settings.seed)
+    merging = merge_to_stability(space, [cluster for cluster in clusters if not cluster.fault], settings.seed)
+    candidates = merging.kept
+    if len(candidates) < MIN_CONCEPTS:
+        raise CorpusError(too_small(len(chunks.texts), len(candidates)))
+    centroids = unit(np.stack([space.mean(cluster.members) for cluster in candidates]))
+    members = [cluster.members for cluster in candidates]
+    detector = Detector.fit(space.vectors, centroids, members, tagging.given, encoded.rows)
+    tags = [[tagging.table.tags[tag] for tag in detector.member_ids(i)] for i in range(len(candidates))]
+    scores = detector.scores(encoded.weighted, encoded.rows)
+    selection = select_concepts(candidates, tags, scores, chunks.documents, settings)
+    if len(selection.kept) < MIN_CONCEPTS:
+        raise CorpusError(too_small(len(chunks.texts), len(selection.kept)))
+    unsound = [(cluster, cluster.fault) for cluster in clusters if cluster.fault]
+    return Found(candidates, selection, detector.only(selection.kept), [*unsound, *merging.dropped])

@@ -1,0 +1,41 @@
+"""The starter set: concepts of tone, of reference to groups of people, and of what matters for alignment (§4.2.3).
+
+Clusters of tags find subjects; how something is said, of whom, and how an assistant should behave are rarely found
+that way. So these concepts are written by the project (C): a description, marking phrases, examples and
+counterexamples each, in `data/starter_*.yaml`. Like every concept that people give they are fitted to a corpus
+from their texts, and a decision renames or forbids them.
+"""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from vitrail.atlas.concepts.own import OwnConcept
+from vitrail.atlas.library import Kind
+
+STARTER_KINDS: tuple[Kind, ...] = ("tone", "demographic", "alignment")
+
+
+def starter_concepts(kinds: Sequence[Kind] = STARTER_KINDS) -> list[OwnConcept]:
+    """The project's own concepts.
+
+    Args:
+        kinds: which kinds; there are none for "content".
+
+    Returns:
+        concepts in the order of `kinds`, then of the file; names are unique over all kinds.
+    """
+    return [
+        OwnConcept.parse({"kind": kind, **values}, f"starter set, {kind} {i}")
+        for kind in kinds
+        if kind in STARTER_KINDS
+        for i, values in enumerate(_read(kind), 1)
+    ]
+
+
+def _read(kind: Kind) -> list[dict[str, Any]]:
+    data = files("vitrail.atlas.concepts") / "data" / f"starter_{kind}.yaml"
+    concepts: list[dict[str, Any]] = yaml.safe_load(data.read_text(encoding="utf-8"))
+    return concepts

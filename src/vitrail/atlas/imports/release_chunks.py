@@ -1,0 +1,122 @@
+"""Chunks of a release as chunks of ours: text, place in the document, labels."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from vitrail.atlas.annotated import Chunk
+from vitrail.atlas.imports.scattering import ReleaseDocument
+from vitrail.atlas.library import Label
+from vitrail.corpus import split_of
+from vitrail.errors import CorpusError
+
+
+class ChunkReader:
+    """Turns rows into chunks, numbers them, and counts what it leaves out."""
+
+    def __init__(self, place: Mapping[Any, int], encode: bool) -> None:
+        """Begin to count.
+
+        Args:
+            place: release id of a concept → ours.
+            encode: vectors are made later, so those of the release are not asked for.
+        """
+        self.counts: Counter[str] = Counter(chunks=0, labels=0, unlabelled_chunks=0)
+        self._place, self._encode = place, encode
+
+    def chunks(self, documents: Iterator[ReleaseDocument]) -> Iterator[tuple[Chunk, Sequence[float]]]:
+        """The chunks of documents with their vectors.
+
+        Args:
+            documents: with their rows.
+
+        Yields:
+            (chunk, vector of the release or nothing); rows without text, and those whose id was there before, are
+            counted and left out.
+
+        Raises:
+            CorpusError: a row whose labels, scores or vector cannot be meant.
+        """
+        for document in documents:
+            if not document.chunks:
+                self.counts["documents_without_chunks"] += 1
+            elif document.record is None:
+                self.counts["documents_without_record"] += 1
+            seen: set[str] = set()
+            for chunk, vector in self._of_document(document):
+                if chunk.chunk_id in seen:
+                    self.counts["dropped_duplicate_chunks"] += 1
+                    continue
+                seen.add(chunk.chunk_id)
+                self._count(chunk)
+                yield chunk, vector
+
+    def _of_document(self, document: ReleaseDocument) -> Iterator[tuple[Chunk, Sequence[float]]]:
+        record = document.record or {}
+        whole, pos = record.get("text") or "", 0
+        for row in sorted(document.chunks, key=_reading_order):
+            start = pos if row.get("start") is None else row["start"]
+            text = row["text"] if row.get("text") is not None else whole[start : row.get("stop")]
+            pos = start + len(text)
+            if not text.strip():
+                self.counts["dropped_empty_chunks"] += 1
+                continue
+            yield (
+                Chunk(
+                    row=self.counts["chunks"],
+                    chunk_id=str(row["chunk_id"]),
+                    document_id=document.document_id,
+                    start=start,
+                    stop=row["stop"] if row.get("stop") is not None else pos,
+                    text=text,
+                    labels=self._labels(row),
+                    **{name: str(record.get(name) or "") for name in ("source", "license", "title", "domain")},
+                    split=split_of(document.document_id),
+                ),
+                self._vector(row),
+            )
+
+    def _labels(self, row: Mapping[str, Any]) -> tuple[Label, ...]:
+        concepts, scores = row["concepts"] or [], row.get("scores")
+        if scores is None:
+            scores = [1.0] * len(concepts)
+        if len(scores) != len(concepts):
+            raise CorpusError(
+                f"chunk {row['chunk_id']!r} has {len(concepts)} concepts and {len(scores)} scores; "
+                "set chunks.scores to null in a column map, or copy the release again"
+            )
+        best: dict[int, float] = {}
+        for concept, score in zip(concepts, scores, strict=True):
+            place = self._place.get(concept)
+            if place is None:
+                self.counts["dropped_labels_of_unknown_concepts"] += 1
+            else:
+                best[place] = max(_finite(score, row), best.get(place, float("-inf")))
+        order = sorted(best, key=lambda place: (-best[place], place))
+        return tuple(Label(place, best[place], ()) for place in order)
+
+    def _vector(self, row: Mapping[str, Any]) -> Sequence[float]:
+        vector: Sequence[float] | None = row.get("embedding")
+        if self._encode or "embedding" not in row:
+            return ()
+        if vector is None:
+            raise CorpusError(
+                f"chunk {row['chunk_id']!r} has no vector; "
+                "set chunks.embedding to null in a column map, or add --encode"
+            )
+        return vector
+
+    def _count(self, chunk: Chunk) -> None:
+        self.counts.update({"chunks": 1, "labels": len(chunk.labels), f"{chunk.split}_chunks": 1})
+        self.counts["unlabelled_chunks"] += not chunk.labels
+
+
+def _finite(score: Any, row: Mapping[str, Any]) -> float:
+    if score is None or not math.isfinite(score):
+        raise CorpusError(f"chunk {row['chunk_id']!r} has the score {score}; set chunks.scores to null in a column map")
+    return float(score)
+
+
+def _reading_order(row: Mapping[str, Any]) -> tuple[int, int]:
+    return (row["number"] if row.get("start") is None else row["start"], row["number"])

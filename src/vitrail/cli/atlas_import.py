@@ -1,0 +1,64 @@
+"""`vitrail atlas import`: a user's own labels become an atlas, an atlas release becomes an annotated corpus."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from vitrail.artifacts import Manifest, read_json
+from vitrail.atlas import AtlasSettings
+from vitrail.atlas.imports import REPORT_NAME, LabelColumns, check_lines, import_release, load_map
+from vitrail.atlas.imports.own_atlas import import_labels
+from vitrail.cli.output import Json, Overrides, described, emit, parse_overrides, working
+from vitrail.errors import ConfigError
+
+Columns = Annotated[Path | None, Parameter(help="YAML file: where a release keeps what; default: the built-in map")]
+
+
+def import_source(
+    source: Path,
+    *overrides: Overrides,
+    out: Path,
+    columns: Columns = None,
+    encode: bool = False,
+    concept: str = "concept",
+    text: str = "text",
+    separator: str = ";",
+    json: Json = False,
+) -> None:
+    """Read labels that exist: a table of concept and text becomes an atlas, a release's folder an annotated corpus.
+
+    Example: `vitrail atlas import labels.csv --out runs/atlas`
+
+    Args:
+        source: a table of labels (.csv, .tsv, .jsonl, .parquet), or the folder of an atlas release.
+        overrides: settings of the atlas that a table becomes.
+        out: directory to make.
+        columns: of a release: YAML file with the lines of the column map that differ.
+        encode: of a release: give every chunk a MiniLM vector, so that it can be indexed by meaning.
+        concept: of a table: column of the concept; several in one cell are parted by the separator.
+        text: of a table: column of the text.
+        separator: of a table: what parts several concepts in one cell.
+        json: print one JSON object.
+    """
+    if source.is_dir():
+        if overrides:
+            raise ConfigError(f"{overrides[0]}: a release brings its own labels, so there are no settings to give")
+        manifest, report = _release(source, out, columns, encode)
+    else:
+        if columns is not None or encode:
+            raise ConfigError(
+                "--columns and --encode are for a release's folder; a table of labels has --concept and --text"
+            )
+        settings = AtlasSettings.load(overrides=parse_overrides(overrides))
+        named = LabelColumns.parse({"concept": concept, "text": text, "separator": separator}, where="flags")
+        with working("fitting the annotator to the labels"):
+            manifest, report = import_labels(source, out, named, settings), []
+    result = {"id": manifest.id, "kind": manifest.kind, "counts": manifest.counts, "checks": report}
+    emit(result, json, "\n".join([described(out, manifest.counts), *check_lines(report)]))
+
+
+def _release(source: Path, out: Path, columns: Path | None, encode: bool) -> tuple[Manifest, list[dict[str, object]]]:
+    with working("importing the release"):
+        manifest = import_release(source, out, load_map(columns), encode=encode)
+    return manifest, read_json(out / REPORT_NAME)
