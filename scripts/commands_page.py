@@ -18,6 +18,8 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from vitrail.atlas import AtlasSettings
+from vitrail.atlas.judge.relevance import RelevanceSettings
+from vitrail.atlas.view import PageSettings
 from vitrail.cli.main import app
 from vitrail.explain import IndexSettings
 from vitrail.packed import PackSettings
@@ -28,6 +30,8 @@ COLUMNS = 100
 
 SETTINGS: dict[str, type[BaseModel]] = {
     "atlas build": AtlasSettings,
+    "atlas evaluate": RelevanceSettings,
+    "atlas page": PageSettings,
     "index build": IndexSettings,
     "pack": PackSettings,
     "train": TrainSettings,

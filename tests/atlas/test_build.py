@@ -45,18 +45,21 @@ def test_the_number_of_threads_outside_stays() -> None:
 
 
 def test_a_label_can_be_seen_in_the_text(run: Path) -> None:
-    """Each label has spans, each span lies in the chunk and equals a member tag of the concept."""
+    """A content label has spans; each span of a found concept lies in the chunk and equals one of its member tags."""
     corpus, annotator = AnnotatedCorpus.open(run / "annotated"), Annotator.load(run / "atlas")
     members = [set(annotator.member_tags(c)) for c in range(annotator.num_concepts)]
+    cards = ConceptLibrary.load(run / "atlas").cards
     num_labels = 0
     for chunk in corpus.chunks():
         for label in chunk.labels:
             num_labels += 1
-            assert label.spans
+            card = cards[label.concept_id]
+            assert label.spans or card.kind != "content"
             assert label.score >= annotator.thresholds[label.concept_id]
             for start, stop in label.spans:
                 assert 0 <= start < stop <= len(chunk.text)
-                assert " ".join(chunk.text[start:stop].lower().split()) in members[label.concept_id]
+                span = " ".join(chunk.text[start:stop].lower().split())
+                assert span in members[label.concept_id] or not card.is_automatic
     assert num_labels == corpus.manifest.counts["labels"] > corpus.num_chunks / 5
 
 
@@ -93,7 +96,7 @@ def test_cards_are_unique_and_say_something(run: Path) -> None:
     library = ConceptLibrary.load(run / "atlas")
     cards = library.cards
     assert [card.concept_id for card in cards] == list(range(library.num_known))
-    assert 4 <= library.num_known <= SETTINGS.num_concepts
+    assert 4 <= sum(card.is_automatic for card in cards) <= SETTINGS.num_concepts
     assert len({card.name.casefold() for card in cards}) == len(cards)
     for card in cards:
         assert card.words
@@ -101,16 +104,17 @@ def test_cards_are_unique_and_say_something(run: Path) -> None:
         assert "\n" not in card.description
         assert not set(";=") & set(card.name), "the steer grammar uses these signs"
     clusters = pq.read_table(run / "atlas" / "clusters.parquet").to_pylist()
-    assert sum(row["concept_id"] is not None for row in clusters) == len(cards)
+    assert sum(row["concept_id"] is not None for row in clusters) == sum(card.is_automatic for card in cards)
     assert all((row["concept_id"] is None) == bool(row["dropped"]) for row in clusters)
 
 
 def test_prevalence_stays_within_its_limits(run: Path) -> None:
-    """On the chunks it was built from, no concept passes the allowed share."""
+    """Evidence keeps within the limits; the heads, matched to it on chunks they never saw, stay near them."""
     num_chunks = read_manifest(run / "atlas").counts["chunks"]
     for card in ConceptLibrary.load(run / "atlas").cards:
         share = card.num_chunks / num_chunks
-        assert SETTINGS.least_prevalence <= share <= SETTINGS.max_prevalence, card.name
+        assert share <= SETTINGS.max_prevalence * 1.25, card.name
+        assert share >= SETTINGS.least_prevalence / 2 or not card.is_automatic, card.name
 
 
 def test_field_guide_counts_labels(run: Path) -> None:

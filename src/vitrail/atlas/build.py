@@ -27,7 +27,7 @@ from vitrail.atlas.concepts.llm_naming import say_by_llm
 from vitrail.atlas.concepts.own import OwnConcept
 from vitrail.atlas.concepts.placing import place
 from vitrail.atlas.concepts.space import Encoded, encode
-from vitrail.atlas.concepts.starter import starter_concepts
+from vitrail.atlas.concepts.starter import in_text, starter_concepts
 from vitrail.atlas.library import LIBRARY_NAME, ConceptLibrary
 from vitrail.atlas.llm import Asker, Journal
 from vitrail.atlas.resources import Resources
@@ -186,7 +186,7 @@ def _concepts(
 ) -> Concepts:
     """What the annotator is fitted to: found concepts with names, the starter set, and what people decided."""
     selection = found.selection
-    own = starter_concepts() if settings.starter else []
+    own = in_text(starter_concepts(), chunks.texts) if settings.starter else []
     taken = [concept.name for concept in own]
     said = say_from_tags(found.detector, selection.labelled, encoded.space, tagging, chunks, taken=taken)
     if settings.namer == "endpoint" and asker is not None and settings.llm is not None:

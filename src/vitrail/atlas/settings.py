@@ -21,7 +21,7 @@ class AtlasSettings(Settings):
     """Longest chunk in characters."""
     max_chunks: int = Field(default=40_000, ge=50)
     """Chunks sampled to build from (whole documents, drawn by id); annotation has no such limit."""
-    max_tags: int = Field(default=16_000, ge=100)
+    max_tags: int = Field(default=24_000, ge=100)
     """Unique tags kept, by the number of chunks they stand for."""
     min_prevalence: float | None = Field(default=None, gt=0, lt=1)
     """Share of chunks a concept should reach, where the corpus allows; none: 1.28 / num_concepts, 0.01 at most."""
@@ -40,9 +40,9 @@ class AtlasSettings(Settings):
     loss: Literal["pu", "bce"] = "pu"
     """Loss of the annotator's heads: positive-unlabelled risk, or plain binary cross-entropy."""
     visible_labels: bool = True
-    """Whether a content label needs one of the concept's tags in the text."""
+    """Whether a label needs one of the concept's tags or phrases in the text, where the concept has any."""
     starter: bool = True
-    """Whether to add the project's own concepts of tone, demographic reference and alignment."""
+    """Whether to add the project's own concepts of tone, groups of people and alignment that the text speaks of."""
     llm: TaggingModel | None = None
     """The language model that tags or names."""
     decisions: Decisions = Decisions()

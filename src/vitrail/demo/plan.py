@@ -94,8 +94,8 @@ def plan_demo(minutes: float, seed: int) -> DemoPlan:
 
 def _atlas(scale: Scale, seed: int) -> AtlasSettings:
     if scale is TOY:
-        return AtlasSettings(num_concepts=scale.num_concepts, max_chunks=6000, max_tags=4000, seed=seed)
-    return AtlasSettings(num_concepts=scale.num_concepts, seed=seed)
+        return AtlasSettings(num_concepts=scale.num_concepts, max_chunks=6000, max_tags=4000, starter=False, seed=seed)
+    return AtlasSettings(num_concepts=scale.num_concepts, starter=False, seed=seed)
 
 
 def _bench(scale: Scale, seed: int) -> BenchSettings:

@@ -13,7 +13,7 @@ from vitrail.atlas import Annotator, AtlasSettings, ConceptLibrary, build_atlas
 from vitrail.corpus import CorpusSettings, import_corpus
 from vitrail.errors import CorpusError, VitrailError
 
-SETTINGS = AtlasSettings(num_concepts=12, max_tags=1_500)
+SETTINGS = AtlasSettings(num_concepts=12, max_tags=1_500, starter=False)
 OTHER_LANGUAGES = (
     "Der Fluss fließt durch die alte Stadt und unter der Brücke hindurch; die Straße führt zum Schloss. ",
     "人工智能 正在 改变 我们 的 生活 方式。 机器 学习 模型 需要 大量 数据。 ",
@@ -126,7 +126,7 @@ def test_a_huge_document_on_one_line(tmp_path: Path) -> None:
     huge = huge * (50_000_000 // len(huge) + 1)
     corpus = corpus_of([huge, *(topics[name] for name in sorted(topics)[:60])], tmp_path)
     started = time.perf_counter()
-    settings = AtlasSettings(num_concepts=8, max_chunks=1_500, max_tags=1_000)
+    settings = AtlasSettings(num_concepts=8, max_chunks=1_500, max_tags=1_000, starter=False)
     assert built(corpus, tmp_path / "atlas", settings).num_known >= 4
     assert time.perf_counter() - started < 60, "time grows with a document that the sample has no room for"
 
@@ -148,5 +148,5 @@ def test_a_small_corpus_gives_a_small_library(tmp_path: Path) -> None:
         )
         for subject in subjects * 24
     ]
-    library = built(corpus_of(texts, tmp_path), tmp_path / "atlas", AtlasSettings(num_concepts=64))
+    library = built(corpus_of(texts, tmp_path), tmp_path / "atlas", AtlasSettings(num_concepts=64, starter=False))
     assert 4 <= library.num_known <= 10

@@ -18,7 +18,7 @@ from vitrail.artifacts import Manifest, read_manifest
 from vitrail.atlas import AtlasSettings, build_atlas
 from vitrail.corpus import CorpusSettings, import_corpus
 
-SETTINGS = AtlasSettings(num_concepts=12, max_tags=1_500)
+SETTINGS = AtlasSettings(num_concepts=12, max_tags=1_500, starter=False)
 
 
 def corpus_of(folder: Path, seed: int, num_files: int) -> Path:
@@ -34,7 +34,7 @@ def corpus_of(folder: Path, seed: int, num_files: int) -> Path:
         data = ("\n".join(lines) + "\n").encode()
         suffix = ".jsonl.gz" if number % 2 else ".jsonl"
         (folder / f"{seed}-{number}{suffix}").write_bytes(gzip.compress(data) if number % 2 else data)
-    import_corpus([folder], folder.parent / f"corpus-{seed}", CorpusSettings())
+    import_corpus(sorted(folder.iterdir()), folder.parent / f"corpus-{seed}", CorpusSettings())
     return folder.parent / f"corpus-{seed}"
 
 
@@ -47,13 +47,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest]:
 
 
 def test_files_in_another_order_give_the_same_atlas(plain: tuple[Path, Manifest], tmp_path: Path) -> None:
-    """The same files under other names, so that they are read in another order: the same id."""
-    files = sorted((plain[0].parent / "raw").iterdir())
-    (tmp_path / "raw").mkdir()
-    for number, file in zip((2, 0, 3, 1), files, strict=True):
-        suffix = "".join(file.suffixes)
-        shutil.copy(file, tmp_path / "raw" / f"{number}{suffix}")
-    import_corpus([tmp_path / "raw"], tmp_path / "corpus", CorpusSettings())
+    """The same files, copied elsewhere and named in another order: the same id."""
+    copies = [Path(shutil.copy(file, tmp_path)) for file in sorted((plain[0].parent / "raw").iterdir())]
+    import_corpus([copies[i] for i in (2, 0, 3, 1)], tmp_path / "corpus", CorpusSettings())
     assert build_atlas(tmp_path / "corpus", tmp_path / "atlas", SETTINGS).id == plain[1].id
 
 
@@ -86,7 +82,8 @@ def _build(corpus: Path, out: Path, threads: str) -> "subprocess.Popen[bytes]":
     script = (
         "import sys; from pathlib import Path\n"
         "from vitrail.atlas import AtlasSettings, build_atlas\n"
-        "build_atlas(Path(sys.argv[1]), Path(sys.argv[2]), AtlasSettings(num_concepts=12, max_tags=1_500))\n"
+        "settings = AtlasSettings(num_concepts=12, max_tags=1_500, starter=False)\n"
+        "build_atlas(Path(sys.argv[1]), Path(sys.argv[2]), settings)\n"
     )
     variables = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), threads)
     return subprocess.Popen([sys.executable, "-c", script, str(corpus), str(out)], env={**os.environ, **variables})

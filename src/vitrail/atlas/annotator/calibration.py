@@ -54,7 +54,8 @@ def matched_thresholds(train: Judged, heldout: Judged) -> Float32[np.ndarray, " 
     fresh, counts = _matching(heldout)
     shift = np.where(counts > 0, fresh - fitted, 0.0)
     enough = counts >= POOLED / 2
-    pooled = float(np.median(shift[enough])) if enough.any() else 0.0
+    common = float(counts @ shift / max(counts.sum(), 1))
+    pooled = float(np.median(shift[enough])) if enough.any() else common
     share = counts / (counts + POOLED)
     moved = fitted + share * shift + (1 - share) * pooled
     return np.asarray(np.floor(np.round(moved * 1000, 3)) / 1000, np.float32)

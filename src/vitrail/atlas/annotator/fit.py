@@ -266,14 +266,14 @@ class _Fit:
         num_members = np.bincount(self.detector.members.indices, minlength=len(heads.biases))
         first = len(self.evidence.labelled)
         hints = []
-        for c, kind in enumerate(heads.kinds):
+        for c in range(len(heads.kinds)):
             own = self.own[c - first] if c >= first else None
             is_visible = bool(num_members[c]) or bool(own and own.phrases)
             is_known = own is None or self._is_known(c - first)
             rows = self.known.carried[c - first] if own else self.evidence.labelled[c]
             hints.append(
                 Hint(
-                    must_be_seen=not is_known or (self.settings.visible_labels and kind == "content" and is_visible),
+                    must_be_seen=not is_known or (self.settings.visible_labels and is_visible),
                     labelled=rows,
                     is_own=own is not None,
                     fresh=folds.get(c - first),

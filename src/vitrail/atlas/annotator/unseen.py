@@ -1,8 +1,8 @@
 """Bars for labels that cannot be seen: where neither tag nor phrase stands in the chunk (§4.2.3).
 
-A content label must be seen while `visible_labels` holds; tone and its like, and concepts without any phrase, go
-by the head alone. Ours (C): with enough examples the bar lets pass 70 % of those left out of the fit; else it
-lets pass the share of chunks that a concept is expected to have. Prevalence limits hold in either case.
+A label must be seen while `visible_labels` holds; concepts without any tag or phrase go by the head alone. Ours (C):
+with enough examples the bar lets pass 70 % of those left out of the fit; else it lets pass the share of chunks that a
+concept is expected to have. Prevalence limits hold in either case.
 
 Letters: R chunks, C concepts, E width.
 """

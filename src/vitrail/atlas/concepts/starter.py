@@ -6,16 +6,20 @@ counterexamples each, in `data/starter_*.yaml`. Like every concept that people g
 from their texts, and a decision renames or forbids them.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
+from vitrail.atlas.annotator.own import own_marker
 from vitrail.atlas.concepts.own import OwnConcept
 from vitrail.atlas.library import Kind
 
 STARTER_KINDS: tuple[Kind, ...] = ("tone", "demographic", "alignment")
+MIN_MARKED = 4
+"""Chunks that must hold one of a concept's phrases; what a text never speaks of is no concept of its atlas."""
 
 
 def starter_concepts(kinds: Sequence[Kind] = STARTER_KINDS) -> list[OwnConcept]:
@@ -33,6 +37,23 @@ def starter_concepts(kinds: Sequence[Kind] = STARTER_KINDS) -> list[OwnConcept]:
         if kind in STARTER_KINDS
         for i, values in enumerate(_read(kind), 1)
     ]
+
+
+def in_text(concepts: Sequence[OwnConcept], texts: Sequence[str]) -> list[OwnConcept]:
+    """Those concepts that a corpus speaks of.
+
+    Args:
+        concepts: with phrases.
+        texts: chunks of the corpus.
+
+    Returns:
+        the concepts of which a phrase stands in four chunks or more, in the same order.
+    """
+    marker = own_marker(concepts, texts, 0)
+    marked = Counter(
+        i for text in texts for i in {marker.phrases[mark.phrase].concept_id for mark in marker.find(text)}
+    )
+    return [concept for i, concept in enumerate(concepts) if marked[i] >= MIN_MARKED]
 
 
 def _read(kind: Kind) -> list[dict[str, Any]]:
