@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from vitrail.atlas import AtlasSettings, MiniLM
-from vitrail.atlas.annotated import BatchAnnotator, LocalEngine
-from vitrail.atlas.annotated.engines import Job
+from vitrail.atlas.annotated.engines import Job, LocalEngine
+from vitrail.atlas.annotated.labelling import BatchAnnotator
 from vitrail.atlas.annotated.finished import Shelf
 from vitrail.atlas.annotated.shards import fitting_bytes, plan_shards
 from vitrail.atlas.annotated.steps import CutShard, WriteShard

@@ -42,7 +42,8 @@ from annotator_truth import (
 from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
-from vitrail.atlas.annotator import ChunkEncoder, FittedAnnotator, make_encoder
+from vitrail.atlas.annotator import ChunkEncoder, make_encoder
+from vitrail.atlas.annotator.fit import FittedAnnotator
 from vitrail.atlas.concepts.own import OwnConcept
 
 EXAMPLES = (72, 10, 0)

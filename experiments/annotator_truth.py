@@ -13,7 +13,8 @@ from scipy.sparse import csr_array
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from vitrail.artifacts import read_whole
-from vitrail.atlas.annotator import Annotator, Evidence
+from vitrail.atlas.annotator import Annotator
+from vitrail.atlas.annotator.fit import Evidence
 from vitrail.atlas.annotator.blanking import blank, tag_pattern
 from vitrail.atlas.annotator.encoders import ChunkEncoder
 from vitrail.atlas.annotator.fit import FittedAnnotator, fit_annotator

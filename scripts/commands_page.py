@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from rich.console import Console
 
 from vitrail.atlas import AtlasSettings
 from vitrail.atlas.judge.relevance import RelevanceSettings
+from vitrail.atlas.llm import Endpoint
 from vitrail.atlas.view import PageSettings
 from vitrail.cli.main import app
 from vitrail.explain import IndexSettings
@@ -37,6 +39,9 @@ SETTINGS: dict[str, type[BaseModel]] = {
     "train": TrainSettings,
 }
 """Commands that take any setting as a flag, which their `--help` does not list."""
+
+ASKING = ("atlas build", "atlas evaluate")
+"""Commands that also take `--endpoint.…`, the address of a language model."""
 
 HEAD = """\
 # Commands
@@ -106,10 +111,12 @@ def setting_lines(model: type[BaseModel], above: str = "") -> Iterator[tuple[str
         flag and default; a group that is off by default is followed by its own fields.
     """
     for name, field in model.model_fields.items():
+        if not field.repr:  # set by the software, not by flags
+            continue
         key = f"{above}.{name}" if above else name
         group = _group(field.annotation)
         if group is None or field.default is None:
-            yield f"--{key}", _plain(field.default)
+            yield f"--{key}", _default(field)
         if group is not None:
             yield from setting_lines(group, key)
 
@@ -120,8 +127,12 @@ def _group(annotation: Any) -> type[BaseModel] | None:
     return groups[0] if groups else None
 
 
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "(to be given)"
+    if field.default_factory is not None:
+        return "(built in)"
+    return field.default if isinstance(field.default, str) else json.dumps(field.default)
 
 
 def _section(words: list[str]) -> str:
@@ -129,6 +140,7 @@ def _section(words: list[str]) -> str:
     settings = SETTINGS.get(" ".join(words))
     if settings is not None:
         lines = list(setting_lines(settings))
+        lines += setting_lines(Endpoint, "endpoint") if " ".join(words) in ASKING else []
         width = max(len(flag) for flag, _ in lines)
         table = [f"{flag:<{width}}  {value}" for flag, value in lines]
         parts += [f"Settings (`{settings.__name__}`) and their defaults:", "", "```text", *table, "```", ""]

@@ -47,7 +47,7 @@ class AtlasSettings(Settings):
     """The language model that tags or names."""
     decisions: Decisions = Decisions()
     """What people decided about concepts; applied again at every build."""
-    given: str = ""
+    given: str = Field(default="", repr=False)
     """Hash of the concepts and texts of an atlas that was made of a user's own labels; set by the import."""
     seed: Seed = 0
     """Seed of clustering and of the co-occurrence factorisation."""

@@ -8,7 +8,7 @@ from vitrail.atlas import AtlasSettings, build_atlas
 from vitrail.atlas.concepts.decisions import load_decisions
 from vitrail.atlas.resources import Resources
 from vitrail.cli.endpoints import say, split_endpoint
-from vitrail.cli.output import Count, Json, Overrides, described, emit, parse_overrides, working
+from vitrail.cli.output import Json, Overrides, described, emit, parse_overrides, working
 
 
 def build(
@@ -18,7 +18,6 @@ def build(
     decisions: Path | None = None,
     config: Path | None = None,
     prompts: Path | None = None,
-    workers: Count | None = None,
     cache: Path | None = None,
     json: Json = False,
 ) -> None:
@@ -33,7 +32,6 @@ def build(
         decisions: file of your decisions about concepts (`vitrail atlas edit` writes it).
         config: YAML file of settings, with the group `endpoint` for a server; see `configs/atlas/endpoint.yaml`.
         prompts: folder with edited prompts.
-        workers: processes; all cores if not given.
         cache: folder that keeps vectors and answers for later builds; `~/.cache/vitrail` if not given.
         json: print one JSON object.
     """
@@ -42,7 +40,6 @@ def build(
         values["decisions"] = load_decisions(decisions).model_dump(mode="json")
     settings = AtlasSettings.load(overrides=values)
     resources = Resources(
-        workers=workers or len(os.sched_getaffinity(0)),
         cache=cache or _cache(os.environ),
         endpoint=endpoint,
         say=say,

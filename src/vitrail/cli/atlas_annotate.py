@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitrail.atlas import annotate_corpus
-from vitrail.atlas.annotated import Engine, LocalEngine, RayEngine, SlurmEngine
+from vitrail.atlas.annotated.engines import Engine, LocalEngine, RayEngine, SlurmEngine
 from vitrail.atlas.resources import Resources
 from vitrail.cli.endpoints import split_endpoint
 from vitrail.cli.output import Count, Json, Overrides, described, emit, parse_overrides, progress_console, working

@@ -6,17 +6,13 @@ renamed when it is whole; a folder under its final name is a finished shard, whi
 
 import os
 import shutil
-import signal
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import islice
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 from vitrail.artifacts import write_json
@@ -27,6 +23,7 @@ from vitrail.packed.documents import PACKED_SPLITS, AnnotatedWindows
 from vitrail.packed.settings import PackSettings
 from vitrail.packed.shard import ShardWriter
 from vitrail.packed.units import Dropped, PackedDocument
+from vitrail.processes import worker_pool
 from vitrail.text import ControlIds, Tokenizer, load_tokenizer
 
 SHARD_NAME = "shard.json"
@@ -103,7 +100,8 @@ def pack_windows(job: PackJob, tokenizer: Tokenizer, windows: Iterable[Window], 
         for number, window in missing():
             packer.pack(number, window)
     else:
-        with _pool(workers) as pool:
+        context = get_context("spawn")  # a fork would copy the threads' locks of torch and tokenizers
+        with worker_pool(context, workers, _begin_worker) as pool:
             _run(pool, job, missing(), limit=2 * workers)
     return count
 
@@ -124,33 +122,8 @@ def _run(pool: ProcessPoolExecutor, job: PackJob, tasks: Iterator[tuple[int, Win
         ) from error
 
 
-@contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with this one, however it ends, and at once where the block fails."""
-    context = get_context("spawn")  # a fork would copy the threads' locks of torch and tokenizers
-    listening, held = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(listening,))
-    try:
-        yield pool
-    except BaseException:
-        held.close()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-        held.close()
-        listening.close()
-
-
-def _begin_worker(listening: Connection) -> None:
-    """Keep to one core, leave Ctrl-C to the parent, and end when the pipe closes whose other end only it holds."""
+def _begin_worker() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        listening.poll(None)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _pack(job: PackJob, number: int, window: Window) -> None:

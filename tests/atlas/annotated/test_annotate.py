@@ -18,8 +18,8 @@ from tests.atlas.annotated.conftest import SHARD_BYTES
 from tests.atlas.annotated.sabotage import Fail, FillUp, KillOnce, Sabotaged, Spoil
 from vitrail.artifacts import Manifest, Stage, read_manifest
 from vitrail.atlas import AnnotatedCorpus, Annotator, annotate_corpus
-from vitrail.atlas.annotated import BatchAnnotator, Engine
-from vitrail.atlas.annotated.labelling import vectors_of
+from vitrail.atlas.annotated.engines import Engine
+from vitrail.atlas.annotated.labelling import BatchAnnotator, vectors_of
 from vitrail.atlas.llm import Endpoint
 from vitrail.atlas.resources import Resources
 from vitrail.corpus import Corpus, CorpusSettings, import_corpus

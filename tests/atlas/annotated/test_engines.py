@@ -12,8 +12,7 @@ from tests.atlas.annotated.fake_slurm import install
 from tests.atlas.annotated.sabotage import Fail, Sabotaged
 from vitrail.artifacts import Manifest
 from vitrail.atlas import annotate_corpus
-from vitrail.atlas.annotated import Engine, RayEngine, SlurmEngine
-from vitrail.atlas.annotated.engines import Job
+from vitrail.atlas.annotated.engines import Engine, Job, RayEngine, SlurmEngine
 from vitrail.atlas.resources import Resources
 from vitrail.errors import ConfigError, RunFailed
 

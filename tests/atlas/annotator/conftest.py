@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from vitrail.atlas.annotator import Detector, Evidence, FittedAnnotator, fit_annotator, make_encoder
+from vitrail.atlas.annotator import Detector, make_encoder
+from vitrail.atlas.annotator.fit import Evidence, FittedAnnotator, fit_annotator
 from vitrail.atlas.concepts.geometry import unit
 from vitrail.atlas.concepts.own import OwnConcept
 from vitrail.atlas.concepts.space import Encoded, encode

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from vitrail.atlas.annotator import Evidence, MiniLMEncoder, fit_annotator
+from vitrail.atlas.annotator import MiniLMEncoder
+from vitrail.atlas.annotator.fit import Evidence, fit_annotator
 from vitrail.atlas.concepts.own import OwnConcept
 from vitrail.atlas.concepts.space import encode
 from vitrail.atlas.sample import Chunks

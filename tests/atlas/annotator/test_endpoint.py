@@ -11,7 +11,8 @@ from scipy.sparse import csr_array
 
 from tests.atlas.annotator.conftest import SETTINGS, Small
 from tests.atlas.annotator.embedding_server import WIDTH, good, serving, vector
-from vitrail.atlas.annotator import TAGS_NAME, Annotator, EndpointEncoder, fit_annotator, make_encoder
+from vitrail.atlas.annotator import TAGS_NAME, Annotator, EndpointEncoder, make_encoder
+from vitrail.atlas.annotator.fit import fit_annotator
 from vitrail.atlas.llm.endpoint import Endpoint
 from vitrail.errors import ConfigError, RunFailed
 

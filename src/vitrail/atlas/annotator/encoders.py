@@ -7,13 +7,13 @@ Letters: R chunks, n tags, E width.
 """
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32
 from scipy.sparse import csr_array
 
-from vitrail.atlas.concepts.encoder import MiniLM
 from vitrail.atlas.concepts.geometry import chunk_vectors
 
 
@@ -84,7 +84,7 @@ class MiniLMEncoder:
 
     name = "minilm"
     reads_text = True
-    width = MiniLM.width
+    width = 384
 
     def __init__(self) -> None:
         """Load the model.
@@ -92,7 +92,7 @@ class MiniLMEncoder:
         Raises:
             ArtifactError: its package is missing or damaged.
         """
-        self._model = MiniLM()
+        self._model = import_module("vitrail.atlas.concepts.encoder").MiniLM()  # no other encoder needs torch
 
     def encode(self, texts: Sequence[str], weighted: csr_array) -> Float32[np.ndarray, "R 384"]:
         """Vectors of chunks, from their text alone.
@@ -104,4 +104,4 @@ class MiniLMEncoder:
         Returns:
             [R 384] unit rows.
         """
-        return self._model.encode(texts)
+        return np.asarray(self._model.encode(texts), np.float32)

@@ -17,9 +17,9 @@ from jaxtyping import Float, Float32
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from vitrail.atlas.concepts.company import company
 from vitrail.atlas.concepts.geometry import (
     chunk_vectors,
-    company,
     specificity,
     tag_rarity,
     tag_vectors,

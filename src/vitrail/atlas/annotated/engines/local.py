@@ -6,26 +6,23 @@ process where one worker is enough.
 """
 
 import os
-import signal
-import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 
 import pyarrow as pa
-import torch
 from datatrove.executor.base import DistributedEnvVars, PipelineExecutor
 from datatrove.utils.logging import logger
 
 from vitrail.atlas.annotated.engines.job import Job
 from vitrail.atlas.annotated.labelling import forget
 from vitrail.errors import RunFailed
+from vitrail.processes import worker_pool
 
 _PRELOADED = "vitrail.atlas.annotated.steps"
 
@@ -117,36 +114,17 @@ class ProcessExecutor(PipelineExecutor):  # type: ignore[misc]  # datatrove decl
             ) from error
 
 
-@contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with this one, however it ends, and at once where the block fails."""
+def _pool(workers: int) -> AbstractContextManager[ProcessPoolExecutor]:
     context = get_context("forkserver")  # imports once; a fork of this process would copy the locks of its threads
     context.set_forkserver_preload([_PRELOADED])
-    listening, held = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(listening,))
-    try:
-        yield pool
-    except BaseException:
-        held.close()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-        held.close()
-        listening.close()
+    return worker_pool(context, workers, _begin_worker)
 
 
-def _begin_worker(listening: Connection) -> None:
-    """Keep to one core, leave Ctrl-C to the parent, and end when the pipe closes whose other end only it holds."""
+def _begin_worker() -> None:
+    """Keep to one core."""
     logger.disable("datatrove")
-    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"  # read by torch, which only an encoder of texts loads
     pa.set_cpu_count(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        listening.poll(None)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager
