@@ -21,8 +21,8 @@ import torch
 
 from vitrail.atlas import AtlasSettings, MiniLM
 from vitrail.atlas.annotated.engines import Job, LocalEngine
-from vitrail.atlas.annotated.labelling import BatchAnnotator
 from vitrail.atlas.annotated.finished import Shelf
+from vitrail.atlas.annotated.labelling import BatchAnnotator
 from vitrail.atlas.annotated.shards import fitting_bytes, plan_shards
 from vitrail.atlas.annotated.steps import CutShard, WriteShard
 from vitrail.corpus import Corpus

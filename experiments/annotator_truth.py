@@ -14,10 +14,9 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from vitrail.artifacts import read_whole
 from vitrail.atlas.annotator import Annotator
-from vitrail.atlas.annotator.fit import Evidence
 from vitrail.atlas.annotator.blanking import blank, tag_pattern
 from vitrail.atlas.annotator.encoders import ChunkEncoder
-from vitrail.atlas.annotator.fit import FittedAnnotator, fit_annotator
+from vitrail.atlas.annotator.fit import Evidence, FittedAnnotator, fit_annotator
 from vitrail.atlas.annotator.reading import Reader
 from vitrail.atlas.concepts.encoder import MiniLM
 from vitrail.atlas.concepts.geometry import chunk_vectors, unit

@@ -1,4 +1,4 @@
-"""The atlas of a small corpus: the same whatever the order and the threads, and true to its text."""
+"""The atlas of a small corpus is true to its text (that it comes out the same: `concepts/test_reproducible`)."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tests.atlas.conftest import SETTINGS, write_corpus
+from tests.atlas.conftest import SETTINGS
 from vitrail.artifacts import read_manifest
 from vitrail.atlas import (
     AnnotatedCorpus,
@@ -15,26 +15,11 @@ from vitrail.atlas import (
     AtlasSettings,
     ConceptLibrary,
     MiniLM,
-    annotate_corpus,
     build_atlas,
 )
+from vitrail.atlas.concepts.decisions import parse_decisions
 from vitrail.corpus import Corpus, CorpusSettings, import_corpus
-from vitrail.errors import ArtifactError, CorpusError
-
-
-def test_input_order_and_threads_change_no_byte(run: Path, tmp_path: Path) -> None:
-    """Shuffled documents and another number of threads give the same atlas and annotations, byte for byte."""
-    corpus = write_corpus(tmp_path / "shuffled", order_seed=1)
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1 if num_threads > 1 else 3)
-    try:
-        build_atlas(corpus, tmp_path / "atlas", SETTINGS)
-        annotate_corpus(corpus, tmp_path / "atlas", tmp_path / "annotated")
-    finally:
-        torch.set_num_threads(num_threads)
-    for stage in ("atlas", "annotated"):
-        first, second = read_manifest(run / stage), read_manifest(tmp_path / stage)
-        assert second.files == first.files, f"{stage}: bytes depend on the order of documents or on threads"
+from vitrail.errors import ArtifactError, ConfigError, CorpusError
 
 
 def test_the_number_of_threads_outside_stays() -> None:
@@ -158,3 +143,28 @@ def test_a_damaged_annotator_is_named(run: Path, tmp_path: Path) -> None:
     (tmp_path / "annotator.safetensors").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ArtifactError, match="damaged annotator"):
         Annotator.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"min_prevalence": 0.2}, "lower min_prevalence or raise max_prevalence"),
+        ({"max_prevalence": 0.001}, "at least 0.01 and at most 0.001"),
+    ],
+)
+def test_prevalences_that_no_concept_can_have_are_refused(given: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        AtlasSettings.parse(given)
+
+
+def test_a_build_takes_no_hash_of_an_import(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'given' is for atlases that `vitrail atlas import` makes"):
+        build_atlas(run / "corpus", tmp_path / "atlas", AtlasSettings(given="abc"))
+
+
+def test_decisions_that_forbid_everything_are_refused(run: Path, tmp_path: Path) -> None:
+    names = [card.name for card in ConceptLibrary.load(run / "atlas").cards]
+    decisions = parse_decisions({"decisions": [{"action": "forbid", "concept": name} for name in names]}, "file")
+    with pytest.raises(ConfigError, match="the decisions leave no concept in the atlas"):
+        build_atlas(run / "corpus", tmp_path / "atlas", SETTINGS.model_copy(update={"decisions": decisions}))
+    assert not list(tmp_path.iterdir())

@@ -166,6 +166,17 @@ def test_damaged_part_is_an_artifact_error(tmp_path: Path) -> None:
         list(Corpus.open(tmp_path / "corpus").documents())
 
 
+def test_changed_text_is_not_read_as_the_corpus(tmp_path: Path) -> None:
+    """A Parquet file of the same length that reads well, with another text or other columns."""
+    import_corpus(make_inputs(tmp_path), tmp_path / "corpus", SETTINGS)
+    part = tmp_path / "corpus" / "documents" / "part-00000.parquet"
+    whole = part.read_bytes()
+    pq.write_table(pa.table({"body": ["x"]}), part)
+    part.write_bytes(part.read_bytes().ljust(len(whole), b"\0"))
+    with pytest.raises(ArtifactError, match=r"part-00000\.parquet: damaged .*not the bytes that were imported"):
+        list(Corpus.open(tmp_path / "corpus").documents())
+
+
 def test_splits_have_their_shares() -> None:
     counts = Counter(split_of(document_id(str(number), "s")) for number in range(20_000))
     # three standard deviations of a binomial share at n = 20,000 are below 0.008

@@ -23,7 +23,7 @@ from vitrail.errors import CheckpointError
 from vitrail.text import train_tokenizer
 
 MINUTES = "0.2"
-TOY_ATLAS = ("--num_concepts", "32", "--max_chunks", "6000", "--max_tags", "4000")
+TOY_ATLAS = ("--num_concepts", "32", "--max_chunks", "6000", "--max_tags", "4000", "--starter", "false")
 ARTIFACTS = [stage for stage in STAGES if stage != "calibration"]
 
 

@@ -113,12 +113,12 @@ def test_demo_on_a_full_disk_goes_on_with_room(world: World, disk: SmallDisk, tm
     """The first stages fit, a later one does not; with room the same command goes on from there."""
     out = disk.place / "demo"
     words = ("demo", "--corpus", world.texts, "--minutes", "0.1", "--out", out, "--no-serve")
-    disk.remount("size=700k")
+    disk.remount("size=1m")
     done = vitrail(*words, folder=tmp_path)
     assert_full(done, out / "annotated")
     kept = {stage: read_manifest(out / stage).id for stage in ("corpus", "atlas")}
     assert_nothing_torn(out)
-    disk.remount("size=1m")
+    disk.remount("size=1300k")
     assert_full(vitrail(*words, folder=tmp_path), out)
     disk.remount("size=32m")
     with Running(*words, folder=tmp_path / "on") as running:

@@ -20,6 +20,7 @@ from vitrail.artifacts.manifest import (
     damage,
     lineage,
     read_manifest,
+    read_unchanged,
     read_whole,
 )
 from vitrail.artifacts.stage import Stage, Writing
@@ -40,6 +41,7 @@ __all__ = [
     "new_folder",
     "read_json",
     "read_manifest",
+    "read_unchanged",
     "read_whole",
     "sync_dir",
     "sync_file",

@@ -21,15 +21,15 @@ from vitrail.atlas.annotator.fit import Evidence, fit_annotator
 from vitrail.atlas.annotator.storing import make_encoder
 from vitrail.atlas.concepts.deciding import Concepts, decide
 from vitrail.atlas.concepts.describing import Sayings, make_library, say_from_tags
-from vitrail.atlas.concepts.encoder import MiniLM
-from vitrail.atlas.concepts.finding import Found, find_concepts
+from vitrail.atlas.concepts.encoder import minilm
+from vitrail.atlas.concepts.finding import CLUSTERS, Found, find_concepts
 from vitrail.atlas.concepts.llm_naming import say_by_llm
 from vitrail.atlas.concepts.own import OwnConcept
 from vitrail.atlas.concepts.placing import place
 from vitrail.atlas.concepts.space import Encoded, encode
 from vitrail.atlas.concepts.starter import in_text, starter_concepts
-from vitrail.atlas.library import LIBRARY_NAME, ConceptLibrary
-from vitrail.atlas.llm import Asker, Journal
+from vitrail.atlas.library import CLUSTERS_NAME, LIBRARY_NAME, ConceptLibrary
+from vitrail.atlas.llm import ANSWERS_NAME, Asker, Journal
 from vitrail.atlas.resources import Resources
 from vitrail.atlas.sample import MIN_CONCEPTS, Chunks, gather_chunks, too_small
 from vitrail.atlas.settings import AtlasSettings
@@ -39,7 +39,6 @@ from vitrail.corpus import Corpus
 from vitrail.errors import ConfigError, CorpusError
 
 KIND = "atlas"
-ANSWERS_NAME = "answers.jsonl"
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Atlas:
         """
         self.library.save(folder / LIBRARY_NAME)
         pq.write_table(self.tag_table, folder / TAGS_NAME, compression="zstd")
-        pq.write_table(self.cluster_table, folder / "clusters.parquet", compression="zstd")
+        pq.write_table(self.cluster_table, folder / CLUSTERS_NAME, compression="zstd")
         self.annotator.save(folder)
 
 
@@ -77,11 +76,13 @@ def build_atlas(corpus_dir: Path, out: Path, settings: AtlasSettings, resources:
 
     Raises:
         CorpusError: too little text for four concepts.
-        ConfigError: a decision about a concept that is gone, or no server for the language model.
+        ConfigError: a decision about a concept that is gone, no server for the language model, or the setting `given`.
         RunFailed: the server is gone or too many of its answers are of no use; answers are kept.
         ArtifactError: `corpus_dir` is not a corpus, or `out` is something else.
     """
     resources = resources or Resources()
+    if settings.given:
+        raise ConfigError("setting 'given' is for atlases that `vitrail atlas import` makes; leave it out")
     stage = Stage(out, KIND, settings.model_dump(mode="json"), {"corpus": corpus_dir})
     if stage.is_done:
         return read_manifest(out, KIND)
@@ -120,7 +121,7 @@ def fit_atlas(
     heldout: Sequence[str],
     settings: AtlasSettings,
     resources: Resources,
-    asker: Asker | None = None,
+    asker: Asker | None,
 ) -> Atlas:
     """Fit an atlas to chunks.
 
@@ -139,7 +140,7 @@ def fit_atlas(
         ConfigError: a decision about a concept that is gone.
     """
     with _one_thread():
-        tagging = _tags(chunks, settings, resources, asker)
+        tagging = _tags(chunks, settings, asker)
         if len(tagging.table.tags) < 4 * MIN_CONCEPTS:
             raise CorpusError(too_small(len(chunks.texts), 0))
         encoded = encode(tagging, chunks, settings.seed, settings.tag_encoder, resources.cache)
@@ -162,7 +163,7 @@ def _one_thread() -> Iterator[None]:
         faiss.omp_set_num_threads(num_threads)
 
 
-def _tags(chunks: Chunks, settings: AtlasSettings, resources: Resources, asker: Asker | None) -> Tagging:
+def _tags(chunks: Chunks, settings: AtlasSettings, asker: Asker | None) -> Tagging:
     tagging = tag_chunks(chunks.texts, settings.max_tags)
     if settings.tagger == "embedded" or asker is None or settings.llm is None:
         return tagging
@@ -193,7 +194,10 @@ def _concepts(
         said = say_by_llm(said, found, encoded, tagging, chunks, asker, settings.llm.concept)
     evidence = Evidence(found.detector, selection.thresholds, selection.labelled, said.kinds)
     concepts = Concepts(evidence, said, own)
-    return decide(concepts, settings.decisions, encoded, tagging, chunks, settings, resources.say)
+    decided = decide(concepts, settings.decisions, encoded, tagging, chunks, settings, resources.say)
+    if not decided.said.names and not decided.own:
+        raise ConfigError("the decisions leave no concept in the atlas; keep at least one")
+    return decided
 
 
 def _finished(
@@ -213,7 +217,7 @@ def _finished(
     )
     thresholds = fitted.annotator.scoring.thresholds
     library = make_library(concepts.said, concepts.own, fitted.labelled, thresholds, chunks)
-    paths = place(library.cards, MiniLM().encode)
+    paths = place(library.cards, minilm().encode)
     library = ConceptLibrary([replace(card, path=path) for card, path in zip(library.cards, paths, strict=True)])
     return Atlas(library, fitted.annotator, _tag_table(encoded, tagging, fitted.annotator), clusters)
 
@@ -272,7 +276,7 @@ def atlas_of_own(own: Sequence[OwnConcept], texts: Sequence[str], settings: Atla
             chunks,
             settings,
             Resources(),
-            pa.table({"dropped": pa.array([], pa.string())}),
+            CLUSTERS.empty_table(),
         )
         atlas.write(writing.dir)
         writing.counts.update(chunks=len(unique), tags=atlas.tag_table.num_rows, clusters=0, concepts=len(own))

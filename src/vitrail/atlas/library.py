@@ -16,6 +16,9 @@ import pyarrow.parquet as pq
 from vitrail.errors import ArtifactError, ConceptNotFound, nearest
 
 LIBRARY_NAME = "concepts.parquet"
+CLUSTERS_NAME = "clusters.parquet"
+"""Which clusters of tags there were, and what became of each."""
+
 Head = Literal["known", "discovered"]
 Kind = Literal["content", "tone", "demographic", "alignment"]
 """What a concept speaks of: subject matter, manner, groups of people, or how an assistant should behave (§4.2.3)."""

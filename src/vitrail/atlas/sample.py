@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitrail.atlas.settings import AtlasSettings
-from vitrail.corpus import HELDOUT_SHARE, TRAIN_SHARE, Document, Split, chunk_text, split_of
+from vitrail.corpus import HELDOUT_SHARE, TRAIN_SHARE, Document, Split, iter_chunks, split_of
 
 MIN_CONCEPTS = 4
 
@@ -43,13 +44,12 @@ def gather_chunks(documents: Iterable[Document], settings: AtlasSettings, split:
     for number, document in enumerate(documents):
         if split_of(document.id) != split:
             continue
-        spans = chunk_text(document.text, settings.chunk_tokens, settings.chunk_chars)
         room = max_chunks - len(texts)
-        kept = spans[:room]
+        kept = list(islice(iter_chunks(document.text, settings.chunk_tokens, settings.chunk_chars), room))
         texts += [document.text[start:stop] for start, stop in kept]
         owner += [number] * len(kept)
         domain += [document.domain] * len(kept)
-        if len(spans) >= room:
+        if len(kept) == room:
             break
     names = sorted(set(domain))
     place = {name: i for i, name in enumerate(names)}

@@ -58,6 +58,15 @@ class AtlasSettings(Settings):
             raise ValueError("tagger or namer is 'endpoint', but no language model is named; give --llm.model NAME")
         return self
 
+    @model_validator(mode="after")
+    def _has_range(self) -> "AtlasSettings":
+        if self.least_prevalence >= self.max_prevalence:
+            raise ValueError(
+                f"no concept could have a prevalence of at least {self.least_prevalence:g} and at most "
+                f"{self.max_prevalence:g}; lower min_prevalence or raise max_prevalence"
+            )
+        return self
+
     @property
     def least_prevalence(self) -> float:
         """Share of chunks a concept should reach: a larger library has rarer concepts."""

@@ -25,6 +25,10 @@ def build(
 
     Example: `vitrail atlas build runs/corpus --out runs/atlas --num_concepts 1024`
 
+    Every setting is a flag too; docs/commands.md lists them with their defaults. `--num_concepts` is a wish: a small or
+    uniform corpus gives fewer. `--endpoint.url` and `--llm.model` name a language model, for `--tagger endpoint` and
+    `--namer endpoint`.
+
     Args:
         corpus: a corpus directory.
         overrides: settings of the atlas; `--endpoint.url`, `--llm.model` and the like for a language model.

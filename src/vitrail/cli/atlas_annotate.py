@@ -43,6 +43,8 @@ def annotate(
 
     Example: `vitrail atlas annotate runs/corpus --atlas runs/atlas --out runs/annotated`
 
+    The same command resumes what was interrupted; shards that are finished are kept.
+
     Args:
         corpus: a corpus directory.
         overrides: --endpoint.url and the like: the server of embeddings, if the atlas was built with one.

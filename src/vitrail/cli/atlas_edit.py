@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from vitrail.artifacts import read_manifest
+from vitrail.atlas import AtlasSettings
 from vitrail.atlas.concepts.decisions import Decision, folded, load_decisions, title
 from vitrail.atlas.concepts.edits import edit as take_decision
 from vitrail.atlas.concepts.edits import entries
@@ -46,7 +48,8 @@ def edit(
 
     The other actions: `merge "A" "B" --name "C"`, `split "A" --into 3` or
     `split "A" --part "B: tag, tag" --part "C: tag, tag"`, `add "A" --description "…" --phrase "…" --example "…"`,
-    `forbid "A"`, and `list`, which shows what is in the file and what an atlas built with it already has.
+    `forbid "A"`, and `list`, which shows what is in the file and what an atlas built with it already has. Decisions are
+    about the concepts that a build found: build again with the settings of this atlas.
 
     Args:
         atlas: the atlas directory that the concepts are looked up in.
@@ -64,6 +67,8 @@ def edit(
         json: print one JSON object.
     """
     if action == "list":
+        if names:
+            raise ConfigError(f"atlas edit: list takes other words; write {_USAGE[action]}")
         _list(decisions, atlas, json)
         return
     given = {
@@ -81,9 +86,20 @@ def edit(
     number = len(load_decisions(decisions).decisions)
     text = (
         f"{decisions}: {title(number, entry)} is written\n"
-        f"carry it out: vitrail atlas build CORPUS --decisions {decisions} --out DIR"
+        f"carry it out: vitrail atlas build CORPUS{_settings_of(atlas)} --decisions {decisions} --out DIR"
     )
     emit({"decisions": str(decisions), "number": number, "decision": entry.model_dump(mode="json")}, json, text)
+
+
+def _settings_of(atlas: Path) -> str:
+    """Flags of the settings an atlas was built with, where they are not the defaults: others find other concepts."""
+    default = AtlasSettings().model_dump(mode="json")
+    built = read_manifest(atlas, "atlas").settings
+    flags = {name: value for name, value in built.items() if name in default and value != default[name]}
+    if isinstance(model := flags.pop("llm", None), dict):
+        flags["llm.model"] = model["model"]
+    words = {name: str(value).lower() if isinstance(value, bool) else value for name, value in flags.items()}
+    return "".join(f" --{name} {value}" for name, value in words.items() if name not in ("decisions", "given"))
 
 
 def _values(action: Action, names: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:

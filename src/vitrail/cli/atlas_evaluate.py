@@ -27,6 +27,9 @@ def evaluate(
 
     Example: `vitrail atlas evaluate runs/annotated --sample 400 --out runs/relevance`
 
+    A rating of 2 or more is a success. Further settings, such as `--per_concept` and `--seed`, are flags too;
+    docs/commands.md lists them. `--endpoint.url` and `--llm.model` name the language model of `--judge endpoint`.
+
     Args:
         annotated: an annotated corpus.
         overrides: settings of the evaluation; `--endpoint.url`, `--llm.model` and the like for a language model.

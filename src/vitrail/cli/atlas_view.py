@@ -84,6 +84,9 @@ def page(annotated: Path, *overrides: Overrides, out: Path, json: Json = False) 
 
     Example: `vitrail atlas page runs/annotated --out runs/page --title "My corpus"`
 
+    The settings are flags too: `--title`, `--layout` (auto, umap, pca), `--examples`, `--documents`, `--seed`. The page
+    contains text of the corpus; `--examples 0 --documents 0` leaves it out.
+
     Args:
         annotated: an annotated corpus directory.
         overrides: settings of the page.

@@ -14,7 +14,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vitrail.artifacts import Manifest, Writing, read_whole
+from vitrail.artifacts import Manifest, Writing, file_sha256, read_whole
 from vitrail.corpus.document import Document
 from vitrail.errors import ArtifactError
 
@@ -76,9 +76,9 @@ class Corpus:
         Raises:
             ArtifactError: a part is missing or damaged.
         """
-        for name in sorted(self.manifest.files):
+        for name, sha256 in sorted(self.manifest.files.items()):
             if name.endswith(".parquet"):
-                yield from _read_part(self.path / name)
+                yield from read_part(self.path / name, sha256)
 
 
 def write_documents(documents: Iterable[Document], num_buckets: int, writing: Writing) -> None:
@@ -176,11 +176,46 @@ class _Parts:
         self._part_bytes = 0
 
 
-def _read_part(path: Path) -> Iterator[Document]:
+def read_part(
+    path: Path, sha256: str, groups: Sequence[int] | None = None, batch_size: int = _ROW_GROUP
+) -> Iterator[Document]:
+    """The documents of one Parquet file of a corpus, ordered by id.
+
+    Args:
+        path: the file.
+        sha256: of its bytes, as it was imported.
+        groups: row groups to read; None reads all.
+        batch_size: documents held as Python objects at a time.
+
+    Yields:
+        documents.
+
+    Raises:
+        ArtifactError: the file is missing or damaged.
+
+    Cost: the file is hashed first, 0.2 s at most: Parquet alone does not notice every damage, and a text that changed
+        would be taken for the corpus'.
+    """
     try:
+        if file_sha256(path) != sha256:
+            raise ValueError("not the bytes that were imported")
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_ROW_GROUP):
+            for batch in file.iter_batches(batch_size, row_groups=groups):
                 for row in batch.to_pylist():
                     yield Document(**{**row, "metadata": dict(row["metadata"])})
-    except (OSError, pa.ArrowException) as error:
-        raise ArtifactError(f"{path}: damaged or missing ({error}); import the corpus again") from error
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise damaged_part(path, error) from error
+
+
+def damaged_part(path: Path, error: Exception) -> ArtifactError:
+    """What to say of a file of a corpus that cannot be read.
+
+    Args:
+        path: the file.
+        error: what came of reading it.
+
+    Returns:
+        the error to raise.
+    """
+    problem = " ".join(str(error).split())
+    return ArtifactError(f"{path}: damaged or missing ({problem}); import the corpus again")

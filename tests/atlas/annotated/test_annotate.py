@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -179,6 +180,19 @@ def test_odd_documents_are_annotated(atlas: Path, tmp_path: Path) -> None:
 def test_atlas_of_another_kind_is_refused(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="holds a 'corpus' artifact, wanted an 'atlas'"):
         annotate_corpus(corpus, corpus, tmp_path / "annotated")
+
+
+def test_an_atlas_with_changed_bytes_is_named(corpus: Path, atlas: Path, tmp_path: Path) -> None:
+    """One bit of a centroid, which no reader would notice: labels would be wrong, and bear the atlas' id."""
+    broken = tmp_path / "atlas"
+    shutil.copytree(atlas, broken)
+    weights = bytearray((broken / "annotator.safetensors").read_bytes())
+    weights[-5] ^= 1
+    (broken / "annotator.safetensors").write_bytes(weights)
+    Annotator.load(broken)
+    with pytest.raises(ArtifactError, match=r"annotator\.safetensors: damaged .* build the atlas again"):
+        annotate(corpus, broken, tmp_path / "annotated")
+    assert entries(tmp_path) == ["atlas"]
 
 
 def test_progress_is_told(corpus: Path, atlas: Path, undisturbed: Undisturbed, tmp_path: Path) -> None:

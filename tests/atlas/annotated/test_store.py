@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from vitrail.atlas import AnnotatedCorpus, Card, Chunk, ConceptLibrary, Label
 from vitrail.atlas.annotated import ChunkWriter, writer
 from vitrail.atlas.annotated.chunk import table_of
 from vitrail.atlas.annotated.guide import EXAMPLES_PER_CONCEPT, FieldGuide
+from vitrail.atlas.annotated.store import PARTS_NAME
 from vitrail.errors import ArtifactError
 
 WIDTH, NUM_CONCEPTS, NUM_CHUNKS = 3, 5, 2_311
@@ -105,6 +107,31 @@ def test_corpus_without_vectors_is_read(tmp_path: Path) -> None:
     corpus = write(tmp_path / "annotated", chunks, np.zeros((11, 0), np.float32), [])
     assert list(corpus.chunks()) == chunks
     assert np.asarray(corpus.embeddings()).shape == (11, 0)
+
+
+def read_all(corpus: AnnotatedCorpus) -> None:
+    """As one does who opens the directory anew."""
+    again = AnnotatedCorpus(corpus.path, corpus.manifest)
+    list(again.chunks())
+    again.embeddings()
+
+
+@pytest.mark.parametrize("fault", ["columns", "rows", "vectors", "sizes"])
+def test_tables_that_do_not_fit_each_other_are_named(tmp_path: Path, fault: str) -> None:
+    """Files that read well by themselves, but not as these parts of this corpus."""
+    chunks = make_chunks(1, 40)
+    corpus = write(tmp_path / "annotated", chunks, np.ones((40, WIDTH), np.float32), [])
+    (part,), (vectors,) = corpus.path.glob("chunks/*"), corpus.path.glob("embeddings/*")
+    if fault == "columns":
+        pq.write_table(pa.table({"text": [chunk.text for chunk in chunks]}), part)
+    elif fault == "rows":
+        pq.write_table(table_of(chunks[:30]), part)
+    elif fault == "vectors":
+        np.save(vectors, np.ones((30, WIDTH), np.float16))
+    else:
+        pq.write_table(pa.table({"num_chunks": [None]}), corpus.path / PARTS_NAME)
+    with pytest.raises(ArtifactError, match=r"damaged .*make the annotated corpus again"):
+        read_all(AnnotatedCorpus(corpus.path, corpus.manifest))
 
 
 def test_older_layout_is_one_clear_line(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from safetensors.numpy import load_file, save_file
 
 from tests.atlas.annotator.conftest import KNOWN, NUM_TOPICS, SETTINGS, TONE, Small
 from vitrail.atlas.annotator import TAGS_NAME, Annotator, make_encoder
-from vitrail.atlas.annotator.fit import Evidence, FittedAnnotator, fit_annotator
 from vitrail.atlas.annotator.blanking import blank, tag_pattern
+from vitrail.atlas.annotator.fit import Evidence, FittedAnnotator, fit_annotator
 from vitrail.atlas.annotator.storing import WEIGHTS_NAME
 from vitrail.atlas.concepts.geometry import chunk_vectors
 from vitrail.atlas.concepts.own import OwnConcept

@@ -1,6 +1,7 @@
 """Decisions: read, refused, applied to drafts."""
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -114,6 +115,21 @@ def test_own_concepts_can_be_added_renamed_and_forbidden() -> None:
         OwnConcept(name="mockery", kind="tone", description="Says the opposite."),
         OwnConcept(name="beekeeping", phrases=("hive",), examples=("A hive.",)),
     )
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"action": "add", "concept": {"name": "new", "examples": ["one", " "]}}, "must not be blank"),
+        ({"action": "add", "concept": {"name": "new", "description": "\ud83d\ude00"}}, "half of a pair of surrogates"),
+        ({"action": "rename", "concept": "engine", "name": "a\ud800"}, "write the sign itself instead of its escape"),
+        ({"action": "rename", "concept": "engine", "name": "a\x07"}, "one line, without control characters"),
+        ({"action": "merge", "concepts": ["engine", "bank, loan"], "name": "a\u2028b"}, "without control characters"),
+    ],
+)
+def test_a_name_or_text_that_can_be_none_is_refused(entry: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        parse_decisions({"decisions": [entry]}, "file")
 
 
 @pytest.mark.parametrize(

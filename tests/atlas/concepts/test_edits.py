@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jaxtyping import Float32
 
+from tests.atlas.conftest import SETTINGS
 from vitrail.artifacts.stage import locked
 from vitrail.atlas.concepts.applying import apply, find_draft
 from vitrail.atlas.concepts.decisions import Anchor, Rename, load_decisions
@@ -84,10 +85,10 @@ def test_comments_and_old_entries_stay(atlas: Path, path: Path) -> None:
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1), min_size=2, max_size=4))
+@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip), min_size=2, max_size=4))
 def test_whatever_people_write_is_read_back_as_written(atlas: Path, path: Path, texts: list[str]) -> None:
     path.unlink(missing_ok=True)
-    name = "own " + "".join("".join(texts).split())
+    name = "own " + "".join(sign for sign in "".join(texts) if sign.isprintable())
     values = {"name": name, "description": texts[0], "phrases": texts, "examples": texts[1:]}
     written = edit(path, atlas, {"action": "add", "concept": values})
     forbidden = edit(path, atlas, {"action": "forbid", "concept": names(atlas)[0]})
@@ -172,8 +173,10 @@ def test_the_command(atlas: Path, path: Path, capsys: pytest.CaptureFixture[str]
     assert json.loads(capsys.readouterr().out)["decision"]["kind"] == "tone"
     tags = concepts_of(atlas).drafts[1].members
     assert say("split", b, "--part", f"one: {tags[0]}", "--part", f"two: {tags[1]}") == 0
-    assert f"vitrail atlas build CORPUS --decisions {path}" in capsys.readouterr().out
+    told = f"vitrail atlas build CORPUS --num_concepts {SETTINGS.num_concepts} --decisions {path}"
+    assert told in capsys.readouterr().out, "with other settings a build finds other concepts"
     assert say("add", "own", "--phrase", "a phrase", "--example", "One.", "--example", "Two.") == 0
+    assert say("list", "own") == 2
     capsys.readouterr()
     assert say("list") == 0
     assert capsys.readouterr().out.splitlines() == [

@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from vitrail.atlas import MiniLM
 from vitrail.atlas.annotator.marks import Marker, Phrase
+from vitrail.atlas.concepts.encoder import minilm
 from vitrail.atlas.concepts.geometry import unit
 from vitrail.atlas.concepts.own import OwnConcept
 from vitrail.atlas.concepts.starter import STARTER_KINDS, starter_concepts
@@ -55,7 +55,7 @@ def test_phrases_stand_in_examples_and_seldom_in_counterexamples(kind: Kind) -> 
 
 def test_an_example_is_nearest_to_the_other_examples_of_its_concept() -> None:
     """Leave one out, MiniLM, nearest mean within a kind: 0.48 tone, 0.79 groups, 0.60 alignment; chance 0.06."""
-    encoder = MiniLM()
+    encoder = minilm()
     for kind, wanted in (("tone", 0.4), ("demographic", 0.7), ("alignment", 0.5)):
         vectors = [encoder.encode(concept.examples) for concept in CONCEPTS if concept.kind == kind]
         sums = np.stack([rows.sum(0) for rows in vectors])

@@ -4,14 +4,12 @@ import csv
 import json
 import random
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
-from jaxtyping import Float32
 
-from vitrail.atlas import Card, ConceptLibrary, MiniLM
+from vitrail.atlas import Card, ConceptLibrary
+from vitrail.atlas.concepts.encoder import minilm
 from vitrail.atlas.concepts.placing import Encode, place
 from vitrail.atlas.concepts.starter import starter_concepts
 from vitrail.atlas.concepts.taxonomy import UNPLACED, Branch, Taxonomy, branch_of, path_of_code
@@ -31,14 +29,7 @@ def card(concept_id: int, name: str, kind: str = "content", description: str = "
 
 @pytest.fixture(scope="module")
 def encode() -> Encode:
-    """MiniLM that encodes the same list (the classes of the tree) once."""
-    encoder = MiniLM()
-
-    @cache
-    def remembered(texts: tuple[str, ...]) -> Float32[np.ndarray, "n 384"]:
-        return encoder.encode(texts)
-
-    return lambda texts: remembered(tuple(texts))
+    return minilm().encode
 
 
 def test_the_tree_has_the_main_classes_and_their_parts() -> None:

@@ -6,11 +6,15 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.atlas.imports.releases import make_release
 from vitrail.atlas import AnnotatedCorpus, Annotator, ConceptLibrary
+from vitrail.atlas.concepts.edits import concepts_of
+from vitrail.atlas.concepts.finding import CLUSTERS
 from vitrail.cli.main import main
+from vitrail.errors import ArtifactError
 
 Type = Callable[..., tuple[int, str, str]]
 
@@ -78,6 +82,10 @@ def test_a_table_becomes_an_atlas(tmp_path: Path, type_in: Type) -> None:
         base = sum(is_true) / len(rows)
         hits = sum(a and b for a, b in zip(is_labelled, is_true, strict=True))
         assert hits / max(sum(is_labelled), 1) > 1.5 * base, f"labels of '{card.name}' are no better than chance"
+    with pytest.raises(ArtifactError, match="from a table of labels; change that table and import it again"):
+        concepts_of(tmp_path / "atlas")
+    clusters = pq.read_table(tmp_path / "atlas" / "clusters.parquet")
+    assert (clusters.num_rows, clusters.schema) == (0, CLUSTERS)
 
 
 def test_a_table_with_too_little_text_is_one_line(tmp_path: Path, type_in: Type) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from vitrail.atlas.imports import LabelColumns, OwnLabels, read_labels
 from vitrail.atlas.imports.labels import MAX_EXAMPLES
-from vitrail.errors import CorpusError
+from vitrail.errors import ConfigError, CorpusError
 
 ROWS: list[dict[str, Any]] = [
     {"concept": "Rivers", "text": 'The "Rhine", wide,\nflows north.', "domain": "water"},
@@ -134,6 +134,12 @@ BAD: Mapping[str, tuple[str, bytes, str]] = {
         b"concept,text,kind\na,b,tones\n",
         r"line 2: kind 'tones'; did you mean 'tone'.*; known: content",
     ),
+    "surrogate": (
+        "a.jsonl",
+        b'{"concept": "a", "text": "b \\ud800"}\n',
+        r"line 1 is not JSON \(.*surrogates not allowed",
+    ),
+    "number": ("a.jsonl", b'{"concept": "a", "text": 5}\n', r"line 1: 'text' holds 5, which is no text; --text names"),
     "value": ("a.jsonl", b'{"concept": {"a": 1}, "text": "b"}\n', r"line 1: 'concept' holds .*write a name, or a list"),
 }
 
@@ -146,6 +152,11 @@ def test_bad_tables_say_what_is_wrong(tmp_path: Path, case: str) -> None:
         read_labels(tmp_path / name, LabelColumns())
     assert "\n" not in str(caught.value)
     assert name in str(caught.value)
+
+
+def test_concept_and_text_are_two_columns() -> None:
+    with pytest.raises(ConfigError, match="concept and text are both the column 'x'; name two columns"):
+        LabelColumns.parse({"concept": "x", "text": "x"})
 
 
 def test_missing_file(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from tests.atlas.llm.chat_server import Act, ChatServer, serving
 from vitrail.artifacts import read_manifest
-from vitrail.atlas import AnnotatedCorpus, Card, Chunk, ConceptLibrary, Label, MiniLM
+from vitrail.atlas import AnnotatedCorpus, Card, Chunk, ConceptLibrary, Label
+from vitrail.atlas.concepts.encoder import minilm
 from vitrail.atlas.judge.evaluating import evaluate_relevance
 from vitrail.atlas.judge.raters import EmbeddedRater
 from vitrail.atlas.judge.relevance import Drawn, Ratings, RelevanceSettings, concept_table, draw, rate, report
@@ -40,7 +41,7 @@ def drawn(corpus: AnnotatedCorpus) -> Drawn:
 
 @pytest.fixture(scope="session")
 def rater(drawn: Drawn) -> EmbeddedRater:
-    return EmbeddedRater(MiniLM(), drawn.chunks)
+    return EmbeddedRater(minilm(), drawn.chunks)
 
 
 @pytest.fixture
@@ -120,8 +121,8 @@ def test_rule_rates_a_tenth_of_random_pairs_2_or_more(
 
 
 def test_rule_needs_passages_to_compare_with(drawn: Drawn) -> None:
-    with pytest.raises(CorpusError, match="needs 50 passages to compare with, there are 49"):
-        EmbeddedRater(MiniLM(), drawn.chunks[:49])
+    with pytest.raises(CorpusError, match="compares with 50 passages or more, and 49 are drawn; raise --sample"):
+        EmbeddedRater(minilm(), drawn.chunks[:49])
 
 
 def chunk_of(row: int, document: str, *concepts: int) -> Chunk:

@@ -313,11 +313,6 @@ def test_too_dear_a_run_stops_before_it(server: ChatServer, tmp_path: Path) -> N
     assert len(server.requests) == 8, "only the probe was asked"
 
 
-def test_budget_needs_prices(server: ChatServer, tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match=r"unknown .set price_in and price_out"):
-        Room(tmp_path, server.url, max_cost=3.0).ask(50)
-
-
 def test_requests_a_minute_are_kept(server: ChatServer, tmp_path: Path) -> None:
     """Ten a second: nine take 0.8 s. The first may be late itself, so some of that is forgiven."""
     Room(tmp_path, server.url, requests_per_minute=600).ask(9)

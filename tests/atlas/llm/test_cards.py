@@ -74,3 +74,10 @@ def test_names_are_unique_whatever_the_case(server: ChatServer, tmp_path: Path) 
 def test_given_name_does_not_take_an_embedded_one_that_stays(server: ChatServer, tmp_path: Path) -> None:
     found, _ = named(server, tmp_path, {"exports": said("Imports"), "imports": "", "please": said("exports, tariff")})
     assert [one.name for one in found] == ["Imports (exports, tariff)", "imports", "exports, tariff"]
+
+
+def test_names_can_be_steered_and_printed(server: ChatServer, tmp_path: Path) -> None:
+    answers = {"exports": said("##Goods; ships"), "imports": said("##"), "please": said("be\u2028kind\x1b[31m")}
+    found, _ = named(server, tmp_path, answers)
+    assert [one.name for one in found] == ["Goods, ships", "imports", "be kind [31m"]
+    assert all(one.description.isprintable() for one in found)

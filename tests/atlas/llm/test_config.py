@@ -53,3 +53,25 @@ def test_group_that_is_none_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("endpoint: http://x\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="'endpoint' is a group of settings"):
         split_endpoint({}, tmp_path / "c.yaml", None, [])
+
+
+@pytest.mark.parametrize(
+    "url", ["http://", "http:///v1", "http://[::1", "http://host:99999/v1", "http://host:0", "http://a b/v1", "host:80"]
+)
+def test_address_that_cannot_be_is_refused_before_anything_is_asked(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"endpoint: setting 'url' = .*http://localhost:8000/v1"):
+        split_endpoint({"endpoint.url": url}, None, None, [])
+
+
+def test_budget_needs_prices() -> None:
+    """Known before the first request is paid for."""
+    with pytest.raises(ConfigError, match="max_cost needs both price_in and price_out"):
+        split_endpoint({"endpoint.url": "http://x", "endpoint.max_cost": 3, "endpoint.price_in": 1}, None, None, [])
+
+
+@pytest.mark.parametrize("key", ["sk-1\n", "clé", "a key", "\x07"])
+def test_key_that_can_be_none_is_refused_and_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODD_KEY", key)
+    with pytest.raises(ConfigError, match="ODD_KEY holds a blank, a line break or an accent") as caught:
+        split_endpoint({"endpoint.url": "http://x", "endpoint.api_key_env": "ODD_KEY"}, None, None, [])
+    assert key not in str(caught.value)

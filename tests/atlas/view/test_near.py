@@ -9,11 +9,12 @@ import pytest
 
 from tests.atlas.view.making import Spec, make_card, random_documents, write_annotated
 from vitrail.atlas import AnnotatedCorpus
+from vitrail.atlas.concepts.geometry import unit
 from vitrail.atlas.view import layout
 from vitrail.atlas.view.company import Company
 from vitrail.atlas.view.examples import sample_documents
 from vitrail.atlas.view.layout import lay_out
-from vitrail.atlas.view.vectors import chunk_means, concept_vectors, nearest_rows, unit_rows
+from vitrail.atlas.view.vectors import chunk_means, concept_vectors, nearest_rows
 from vitrail.errors import ConfigError
 
 NUM = 6
@@ -60,13 +61,14 @@ def test_chunk_means_are_centred_means(documents: list[Spec], place: Path) -> No
 
 
 def test_nearest_rows_are_the_nearest(place: Path) -> None:
-    vectors = unit_rows(np.random.default_rng(1).normal(size=(23, 7)).astype(np.float32))
+    vectors = unit(np.random.default_rng(1).normal(size=(23, 7)).astype(np.float32))
     vectors[4] = 0
     cosines = vectors @ vectors.T
     for row, near in enumerate(nearest_rows(vectors, 3)):
         others = [other for other in range(23) if other not in (row, 4)]
         best = sorted(others, key=lambda other: -cosines[row, other])[:3]
         assert [other for other, _ in near] == ([] if row == 4 else best)
+    assert nearest_rows(vectors, 3, [9, 4]) == [nearest_rows(vectors, 3)[row] for row in (9, 4)]
 
 
 def test_chunks_without_vectors_are_placed_by_their_cards(documents: list[Spec], tmp_path: Path) -> None:
@@ -97,7 +99,7 @@ def test_sample_of_documents_depends_on_nothing_but_their_ids(documents: list[Sp
 def _clusters() -> np.ndarray:
     rng = np.random.default_rng(0)
     centres = np.repeat(np.eye(3, 8), 12, axis=0)
-    return unit_rows((centres + 0.05 * rng.normal(size=centres.shape)).astype(np.float32))
+    return unit((centres + 0.05 * rng.normal(size=centres.shape)).astype(np.float32))
 
 
 def test_pca_is_in_the_unit_square_and_the_same_every_time() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from vitrail.artifacts import Manifest, Stage, Writing, read_manifest, read_whole
+from vitrail.artifacts import Manifest, Stage, Writing, read_manifest, read_unchanged
 from vitrail.atlas.annotated.engines import Engine, Job, LocalEngine, Step
 from vitrail.atlas.annotated.finished import Marker, Shelf
 from vitrail.atlas.annotated.guide import FieldGuide
@@ -73,7 +73,7 @@ def annotate_corpus(
     stage = Stage(out, KIND, {"layout": LAYOUT, "shard_bytes": size}, {"corpus": corpus_dir, "atlas": atlas_dir})
     if stage.is_done:
         return read_manifest(out, KIND)
-    settings = AtlasSettings.parse(read_whole(atlas_dir, "atlas").settings, where=str(atlas_dir))
+    settings = AtlasSettings.parse(read_unchanged(atlas_dir, "atlas").settings, where=str(atlas_dir))
     library, annotate = ConceptLibrary.load(atlas_dir), BatchAnnotator.of(atlas_dir, resources.endpoint)
     with stage.write() as writing:
         shards = plan_shards(corpus, size)

@@ -11,9 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vitrail.artifacts import file_sha256
 from vitrail.corpus import Corpus, Document
-from vitrail.errors import ArtifactError
+from vitrail.corpus.store import damaged_part, read_part
 
 MIN_SHARD_BYTES, MAX_SHARD_BYTES = 8 * 2**20, 256 * 2**20
 MANY_SHARDS = 4_096
@@ -47,20 +46,9 @@ class Shard:
 
         Raises:
             ArtifactError: the file is missing or damaged.
-
-        Cost: the file is hashed first, 0.2 s at most: Parquet alone does not notice every damage, and a text that
-            changed would be annotated as if it were the corpus'.
         """
         groups = list(range(self.first_group, self.stop_group))
-        try:
-            if file_sha256(self.path) != self.sha256:
-                raise ValueError("not the bytes that were imported")
-            with pq.ParquetFile(self.path) as file:
-                for batch in file.iter_batches(READ_DOCUMENTS, row_groups=groups):
-                    for row in batch.to_pylist():
-                        yield Document(**{**row, "metadata": dict(row["metadata"])})
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise _damaged(self.path, error) from error
+        yield from read_part(self.path, self.sha256, groups, READ_DOCUMENTS)
 
 
 def fitting_bytes(corpus: Corpus) -> int:
@@ -113,9 +101,4 @@ def _text_bytes(path: Path) -> list[int]:
             groups = range(file.metadata.num_row_groups)
             return [file.metadata.row_group(group).column(column).total_uncompressed_size for group in groups]
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> ArtifactError:
-    problem = " ".join(str(error).split())
-    return ArtifactError(f"{path}: damaged or missing ({problem}); import the corpus again")
+        raise damaged_part(path, error) from error

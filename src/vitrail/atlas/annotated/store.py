@@ -7,6 +7,7 @@ size, so that what many machines wrote becomes one corpus without a copy. All is
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,37 @@ class AnnotatedCorpus:
         """The concepts that labels refer to."""
         return ConceptLibrary.load(self.path)
 
+    @property
+    def num_parts(self) -> int:
+        """How many files the chunks lie in."""
+        return len(self._first_rows) - 1
+
+    @contextmanager
+    def part(self, number: int) -> Iterator[pq.ParquetFile]:
+        """One file of chunks, opened; for those who read whole columns.
+
+        Args:
+            number: 0, 1, 2, … in the order of the rows.
+
+        Yields:
+            a table of `SCHEMA`, of as many rows as the part has.
+
+        Raises:
+            ArtifactError: missing or damaged, be it only in what is read of it.
+        """
+        path = self.path / chunks_name(number)
+        try:
+            with pq.ParquetFile(path) as file:
+                if not file.schema_arrow.equals(SCHEMA):
+                    raise ValueError("other columns than chunks have")
+                size = int(self._first_rows[number + 1] - self._first_rows[number])
+                if file.metadata.num_rows != size:
+                    raise ValueError(f"{file.metadata.num_rows:,} chunks instead of {size:,}")
+                yield file
+        except (OSError, ValueError, pa.ArrowException) as error:
+            problem = " ".join(str(error).split())
+            raise ArtifactError(f"{path}: damaged or missing ({problem}); make the annotated corpus again") from error
+
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[Chunk]:
         """Chunks in row order; memory stays flat, and what lies before the first is not read.
 
@@ -141,7 +173,7 @@ class AnnotatedCorpus:
         Raises:
             ArtifactError: missing or damaged.
         """
-        files = [self.path / vectors_name(part) for part in range(len(self._first_rows) - 1)]
+        files = [self.path / vectors_name(part) for part in range(self.num_parts)]
         return StoredVectors(files, self._first_rows)
 
     def _place(self, row: int) -> tuple[int, int, int]:
@@ -150,12 +182,8 @@ class AnnotatedCorpus:
         return part, *divmod(row - int(self._first_rows[part]), ROW_GROUP)
 
     def _group(self, part: int, group: int) -> list[dict[str, Any]]:
-        path = self.path / chunks_name(part)
-        try:
-            with pq.ParquetFile(path) as file:
-                return list(file.read_row_group(group, SCHEMA.names).to_pylist())
-        except (OSError, pa.ArrowException) as error:
-            raise ArtifactError(f"{path}: damaged or missing ({error}); annotate the corpus again") from error
+        with self.part(part) as file:
+            return list(file.read_row_group(group, SCHEMA.names).to_pylist())
 
 
 def write_parts(folder: Path, sizes: list[int]) -> None:
@@ -172,6 +200,10 @@ def _part_sizes(path: Path) -> list[int]:
     if not path.is_file():
         raise ArtifactError(f"{path}: missing, as where an older vitrail annotated; annotate the corpus again")
     try:
-        return list(pq.read_table(path)["num_chunks"].to_pylist())
-    except (OSError, KeyError, pa.ArrowException) as error:
-        raise ArtifactError(f"{path}: damaged ({error}); annotate the corpus again") from error
+        sizes = pq.read_table(path)["num_chunks"].cast(pa.int64())
+        if sizes.null_count or min(sizes.to_pylist(), default=1) < 1:
+            raise ValueError("a part without chunks")
+        return list(sizes.to_pylist())
+    except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+        problem = " ".join(str(error).split())
+        raise ArtifactError(f"{path}: damaged ({problem}); make the annotated corpus again") from error

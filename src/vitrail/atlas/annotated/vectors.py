@@ -77,9 +77,14 @@ class StoredVectors:
         try:
             with path.open("rb") as file:
                 np.lib.format.read_magic(file)
-                shape, *_ = np.lib.format.read_array_header_1_0(file)
+                shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+            if is_fortran or dtype != self.dtype or len(shape) != self.ndim or shape[0] != self._num_rows(part):
+                raise ValueError(f"{dtype} of shape {shape} instead of {self._num_rows(part):,} vectors")
             if 0 in shape:  # nothing that could be mapped
                 return np.zeros(shape, np.float16)
             return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         except (OSError, ValueError) as error:
-            raise ArtifactError(f"{path}: damaged or missing ({error}); annotate the corpus again") from error
+            raise ArtifactError(f"{path}: damaged or missing ({error}); make the annotated corpus again") from error
+
+    def _num_rows(self, part: int) -> int:
+        return int(self._first_rows[part + 1] - self._first_rows[part])

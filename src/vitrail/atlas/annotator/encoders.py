@@ -92,7 +92,7 @@ class MiniLMEncoder:
         Raises:
             ArtifactError: its package is missing or damaged.
         """
-        self._model = import_module("vitrail.atlas.concepts.encoder").MiniLM()  # no other encoder needs torch
+        self._model = import_module("vitrail.atlas.concepts.encoder").minilm()  # no other encoder needs torch
 
     def encode(self, texts: Sequence[str], weighted: csr_array) -> Float32[np.ndarray, "R 384"]:
         """Vectors of chunks, from their text alone.

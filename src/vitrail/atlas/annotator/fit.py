@@ -8,7 +8,7 @@ Letters: R chunks, n tags, C concepts (automatic, then own), E width of a chunk'
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
@@ -147,7 +147,7 @@ class _Fit:
         found = scoring.labels(self.encoded.weighted, self.marked, self.vectors).tocsc()
         return FittedAnnotator(annotator, [np.sort(rows) for rows in _columns(found)])
 
-    @property
+    @cached_property
     def _evidence_heldout(self) -> list[NDArray[np.int64]]:
         """The held-out chunks that evidence labels with each automatic concept."""
         rows = chunk_vectors(self.heldout.weighted, self.encoded.space.vectors)

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float32
+from jaxtyping import Float32
 from numpy.typing import NDArray
 
 from vitrail.atlas.annotator.marks import Mark, Marker, Phrase
 from vitrail.atlas.annotator.reading import Reader
 from vitrail.atlas.annotator.training import Positives
-from vitrail.atlas.concepts.encoder import MiniLM
+from vitrail.atlas.concepts.encoder import minilm
 from vitrail.atlas.concepts.geometry import chunk_vectors, unit
 from vitrail.atlas.concepts.own import OwnConcept
 from vitrail.atlas.concepts.space import TagSpace
@@ -50,14 +50,28 @@ def own_marker(own: Sequence[OwnConcept], texts: Sequence[str], first: int) -> M
     Returns:
         the marker.
     """
-    given = [Phrase(text, first + i, 0.0) for i, concept in enumerate(own) for text in dict.fromkeys(concept.phrases)]
-    if not given:
-        return Marker([])
-    marker = Marker(given)
+    marker = unweighted_marker(own, first)
+    if not marker.phrases:
+        return marker
     spread = Counter(phrase for text in texts for phrase in {mark.phrase for mark in marker.find(text)})
-    rarity = [np.log(max(len(texts), 1) / max(spread[i], 1)) for i in range(len(given))]
+    rarity = [np.log(max(len(texts), 1) / max(spread[i], 1)) for i in range(len(marker.phrases))]
     weights = [round(float(MARK_CLOSENESS * r), 4) for r in rarity]
-    return Marker([phrase._replace(weight=weight) for phrase, weight in zip(given, weights, strict=True)])
+    return Marker([phrase._replace(weight=weight) for phrase, weight in zip(marker.phrases, weights, strict=True)])
+
+
+def unweighted_marker(own: Sequence[OwnConcept], first: int = 0) -> Marker:
+    """The phrases of own concepts, for finding them alone.
+
+    Args:
+        own: the concepts.
+        first: number of the first own concept.
+
+    Returns:
+        the marker; its phrases weigh nothing.
+    """
+    return Marker(
+        [Phrase(text, first + i, 0.0) for i, concept in enumerate(own) for text in dict.fromkeys(concept.phrases)]
+    )
 
 
 @dataclass(frozen=True)
@@ -104,10 +118,6 @@ class OwnTexts:
             weight = max(len(examples) + len(stated), 1) / max(len(marked), 1)
             weights += [np.ones(len(stated), np.float32), np.full(len(marked), weight, np.float32)]
         return Positives(np.concatenate(parts), np.concatenate(weights), self.counterexamples[i])
-
-    def carries(self, i: int, rows: NDArray[np.int64]) -> Bool[np.ndarray, " U"]:
-        """Which of some chunks of the corpus are examples of a concept."""
-        return np.isin(rows, self.carried[i])
 
 
 def read_own(
@@ -176,7 +186,7 @@ def _near_tags(stated: Sequence[str], space: TagSpace) -> Float32[np.ndarray, "C
     if not space.meaning_width:
         return np.zeros((len(stated), space.vectors.shape[1]), np.float32)
     meaning = unit(space.vectors[:, : space.meaning_width])
-    closeness = MiniLM().encode(stated) @ meaning.T
+    closeness = minilm().encode(stated) @ meaning.T
     nearest = np.argsort(-np.round(closeness, 4), axis=1, kind="stable")[:, :NEAR_TAGS]
     return unit(space.vectors[nearest].mean(1))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float32
+from jaxtyping import Float32
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
@@ -83,15 +83,3 @@ class Teacher:
         left.data = left.data * is_left[left.indices]
         pattern = tag_pattern([self.tags[tag] for tag in members]) if self.encoder.reads_text else None
         return self.encoder.encode([blank(self.texts[row], pattern) for row in rows], left)
-
-    def carries(self, concept_id: int, rows: NDArray[np.int64]) -> Bool[np.ndarray, " U"]:
-        """Which of some chunks are labelled with a concept.
-
-        Args:
-            concept_id: 0..C-1.
-            rows: U chunks, rising.
-
-        Returns:
-            [U] truth values.
-        """
-        return np.isin(rows, self.labelled[concept_id], assume_unique=True)

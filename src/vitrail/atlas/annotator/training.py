@@ -232,7 +232,8 @@ def gradient(
     priors = data.priors
     if loss == "bce":
         share = share * ~data.carries[batch]
-        slope_u = (1 - priors) * _sigmoid(z_u) * share / share.sum(0)
+        # A concept that every chunk of the batch carries has no negatives here.
+        slope_u = (1 - priors) * _sigmoid(z_u) * share / np.maximum(share.sum(0), 1e-9)
         slope_p = -priors[:, None] * _sigmoid(-z_p) * data.weights
     else:
         share = share / share.sum()

@@ -3,7 +3,7 @@
 Letters: R chunks, n tags, C concepts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -92,20 +92,20 @@ def decide(
         [labelled[i] for i in order],
         [draft.kind for draft in after.drafts],
     )
-    written = say_from_tags(
-        evidence.detector, evidence.labelled, encoded.space, tagging, chunks, [draft.name for draft in after.drafts]
-    )
+    names = [draft.name for draft in after.drafts]
+    written = say_from_tags(evidence.detector, evidence.labelled, encoded.space, tagging, chunks, names)
     kept = {draft.name: text for draft, text in zip(before, concepts.said.descriptions, strict=True)}
-    said = Sayings(
-        names=written.names,
-        descriptions=[
-            draft.description or kept.get(draft.name) or text
-            for draft, text in zip(after.drafts, written.descriptions, strict=True)
-        ],
-        kinds=[draft.kind for draft in after.drafts],
-        is_automatic=[draft.is_automatic for draft in after.drafts],
-    )
-    return Concepts(evidence, said, list(after.own))
+    return Concepts(evidence, _said(after.drafts, kept, written), list(after.own))
+
+
+def _said(drafts: Sequence[Draft], kept: Mapping[str, str], written: Sayings) -> Sayings:
+    """What is said of drafts: a person's description, else the one that the name has had, else the one written now."""
+    descriptions = [
+        draft.description or kept.get(draft.name) or text
+        for draft, text in zip(drafts, written.descriptions, strict=True)
+    ]
+    kinds, is_automatic = [draft.kind for draft in drafts], [draft.is_automatic for draft in drafts]
+    return Sayings(written.names, descriptions, kinds, is_automatic)
 
 
 def _drafts(concepts: Concepts, tags: Sequence[str]) -> list[Draft]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from vitrail.atlas.concepts.own import OneLine, OwnConcept
+from vitrail.atlas.concepts.own import OneLine, OwnConcept, Text
 from vitrail.atlas.library import Kind
 from vitrail.errors import ConfigError, nearest
 from vitrail.settings import Settings, read_yaml
@@ -51,7 +51,7 @@ class Rename(Settings):
     """Which one."""
     name: OneLine | None = None
     """Its new name; none keeps the old one."""
-    description: str | None = None
+    description: Text | None = None
     """Its new description; none keeps the old one."""
     kind: Kind | None = None
     """Its new kind; none keeps the old one."""
@@ -71,7 +71,7 @@ class Merge(Settings):
     """Which ones."""
     name: OneLine
     """Name of what they become."""
-    description: str | None = None
+    description: Text | None = None
     """Its description; none has it written anew."""
 
 

@@ -146,7 +146,9 @@ def _uses(
 
 
 def _main_domains(labelled: NDArray[np.int64], chunks: Chunks) -> list[str]:
-    """The largest domains of some chunks that hold at least a fifth of them, two at most."""
+    """The largest domains of some chunks that hold at least a fifth of them, two at most; none if there is one only."""
+    if chunks.domains.min() == chunks.domains.max():
+        return []
     count = Counter(chunks.domains[labelled].tolist())
     best = sorted(count, key=lambda domain: (-count[domain], domain))[:2]
     return [chunks.domain_names[d] for d in best if count[d] >= 0.2 * len(labelled) and chunks.domain_names[d]]

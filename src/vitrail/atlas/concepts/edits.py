@@ -20,6 +20,7 @@ from jaxtyping import Float32
 
 from vitrail.artifacts import atomic_write_bytes, read_manifest
 from vitrail.artifacts.stage import locked
+from vitrail.atlas.annotator.storing import TAGS_NAME
 from vitrail.atlas.concepts.applying import Decided, Draft, find_draft, step
 from vitrail.atlas.concepts.decisions import (
     Add,
@@ -38,11 +39,10 @@ from vitrail.atlas.concepts.decisions import (
     title,
 )
 from vitrail.atlas.concepts.own import OwnConcept
-from vitrail.atlas.library import ConceptLibrary, Kind
+from vitrail.atlas.library import CLUSTERS_NAME, ConceptLibrary, Kind
 from vitrail.errors import ArtifactError, ConceptNotFound, ConfigError
 from vitrail.settings import read_yaml
 
-CLUSTERS_NAME, TAGS_NAME = "clusters.parquet", "tags.parquet"
 ANCHOR_TAGS = 6
 HEADER = "# Decisions about the concepts of an atlas, applied in this order by `vitrail atlas build --decisions`.\n"
 Status = Literal["pending", "done", "gone"]
@@ -73,9 +73,13 @@ def concepts_of(atlas: Path) -> Decided:
         found concepts with their tags, those first that stand in most chunks; and concepts given by people.
 
     Raises:
-        ArtifactError: not an atlas, or damaged.
+        ArtifactError: not an atlas, damaged, or one that no build makes again.
     """
-    read_manifest(atlas, "atlas")
+    if read_manifest(atlas, "atlas").settings.get("given"):
+        raise ArtifactError(
+            f"{atlas}: its concepts come from a table of labels; change that table and import it again "
+            "(vitrail atlas import)"
+        )
     tags = _tags_by_concept(atlas)
     cards = [card for card in ConceptLibrary.load(atlas).cards if card.head == "known"]
     drafts = [

@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,16 @@ class MiniLM:
 
     def _weight(self, name: str) -> Tensor:
         return self._weights[name + ".weight"]
+
+
+@cache
+def minilm() -> MiniLM:
+    """The encoder in the precision of this processor, loaded once a process.
+
+    Returns:
+        the encoder.
+    """
+    return MiniLM()
 
 
 def _batches(lengths: list[int]) -> list[list[int]]:

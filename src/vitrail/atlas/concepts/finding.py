@@ -15,6 +15,19 @@ from vitrail.atlas.settings import AtlasSettings
 from vitrail.atlas.tags.tagging import Tagging
 from vitrail.errors import CorpusError
 
+CLUSTERS = pa.schema(
+    [
+        ("tags", pa.list_(pa.string())),
+        ("meaning_coherence", pa.float32()),
+        ("company_coherence", pa.float32()),
+        ("specificity", pa.float32()),
+        ("num_chunks", pa.int64()),
+        ("concept_id", pa.int32()),
+        ("dropped", pa.string()),
+    ]
+)
+"""Of `clusters.parquet`."""
+
 
 @dataclass(frozen=True)
 class Found:
@@ -49,14 +62,15 @@ class Found:
         rows += [(cluster, reason, None, None) for cluster, reason in self.dropped]
         return pa.table(
             {
-                "tags": pa.array([[tags[t] for t in c.members] for c, *_ in rows], pa.list_(pa.string())),
-                "meaning_coherence": pa.array([c.meaning for c, *_ in rows], pa.float32()),
-                "company_coherence": pa.array([c.company for c, *_ in rows], pa.float32()),
-                "specificity": pa.array([c.specificity for c, *_ in rows], pa.float32()),
-                "num_chunks": pa.array([n for *_, n in rows], pa.int64()),
-                "concept_id": pa.array([concept for _, _, concept, _ in rows], pa.int32()),
-                "dropped": pa.array([reason for _, reason, _, _ in rows], pa.string()),
-            }
+                "tags": [[tags[t] for t in c.members] for c, *_ in rows],
+                "meaning_coherence": [c.meaning for c, *_ in rows],
+                "company_coherence": [c.company for c, *_ in rows],
+                "specificity": [c.specificity for c, *_ in rows],
+                "num_chunks": [n for *_, n in rows],
+                "concept_id": [concept for _, _, concept, _ in rows],
+                "dropped": [reason for _, reason, _, _ in rows],
+            },
+            schema=CLUSTERS,
         )
 
 

@@ -90,9 +90,10 @@ def name_by_llm(concepts: Sequence[ToName], asker: Asker, prompt: Prompt) -> lis
         if answer is None:
             named.append(Named(concept.name, concept.description, concept.kind, is_by_llm=False))
             continue
-        name = _unique(" ".join(answer.name.split()), concept.name, taken)
+        name = _unique(_plain(answer.name) or concept.name, concept.name, taken)
         taken.add(name.casefold())
-        named.append(Named(name, " ".join(answer.description.split()), answer.kind, is_by_llm=True))
+        description = _without_control(answer.description) or concept.description
+        named.append(Named(name, description, answer.kind, is_by_llm=True))
     return named
 
 
@@ -103,6 +104,15 @@ def _question(concept: ToName, prompt: Prompt) -> tuple[dict[str, str], dict[str
         words=", ".join(concept.words[:NUM_WORDS]),
         examples="\n\n".join(f"- {passage}" for passage in passages),
     )
+
+
+def _plain(name: str) -> str:
+    """A name without the signs that steering reads as more concepts or as an id."""
+    return _without_control(name.replace(";", ",")).lstrip("# ")
+
+
+def _without_control(text: str) -> str:
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 
 def _unique(wanted: str, embedded: str, taken: set[str]) -> str:

@@ -9,6 +9,7 @@ Letters: C concepts, P leaves, E width.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float32
@@ -18,18 +19,17 @@ from vitrail.atlas.concepts.taxonomy import OTHER_CLASS, Place, Taxonomy
 from vitrail.atlas.library import Card
 
 Encode = Callable[[Sequence[str]], Float32[np.ndarray, "n E"]]
-"""Unit vectors of texts, such as `MiniLM().encode`."""
+"""Unit vectors of texts, such as `minilm().encode`."""
 
 KIND_BRANCH: Mapping[str, str] = {"tone": "XT", "demographic": "XD", "alignment": "XA"}
 
 
-def place(cards: Sequence[Card], encode: Encode, taxonomy: Taxonomy | None = None) -> list[tuple[str, ...]]:
+def place(cards: Sequence[Card], encode: Encode) -> list[tuple[str, ...]]:
     """The path of every concept.
 
     Args:
         cards: in any order; names, words, descriptions and kinds are read.
         encode: texts to unit vectors.
-        taxonomy: the tree; None takes the one that comes with the package.
 
     Returns:
         one path a card, from main class to leaf; never empty.
@@ -37,14 +37,20 @@ def place(cards: Sequence[Card], encode: Encode, taxonomy: Taxonomy | None = Non
     """
     if not cards:
         return []
-    leaves = [place for place in (taxonomy or Taxonomy.load()).places if place.is_leaf]
+    leaves, classes = _leaves(encode)
     concepts = unit(encode([card.name for card in cards]) + encode([_spelled_out(card) for card in cards]))
-    classes = encode([f"{leaf.caption}: {leaf.scope}" for leaf in leaves])
     # Rounded, so that no place hangs on the last bits of a sum; of equals the first in the file wins.
     cosines = np.round(concepts @ classes.T, 4)
     is_open = {kind: [_may_hold(kind, leaf) for leaf in leaves] for kind in {card.kind for card in cards}}
     best = [int(np.argmax(np.where(is_open[card.kind], row, -2))) for card, row in zip(cards, cosines, strict=True)]
     return [leaves[i].path for i in best]
+
+
+@lru_cache(maxsize=1)
+def _leaves(encode: Encode) -> tuple[list[Place], Float32[np.ndarray, "P E"]]:
+    """The leaves with their vectors; they are the same for every atlas."""
+    leaves = [place for place in Taxonomy.load().places if place.is_leaf]
+    return leaves, encode([f"{leaf.caption}: {leaf.scope}" for leaf in leaves])
 
 
 def _spelled_out(card: Card) -> str:

@@ -8,12 +8,13 @@ from their texts, and a decision renames or forbids them.
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
-from vitrail.atlas.annotator.own import own_marker
+from vitrail.atlas.annotator.own import unweighted_marker
 from vitrail.atlas.concepts.own import OwnConcept
 from vitrail.atlas.library import Kind
 
@@ -49,13 +50,14 @@ def in_text(concepts: Sequence[OwnConcept], texts: Sequence[str]) -> list[OwnCon
     Returns:
         the concepts of which a phrase stands in four chunks or more, in the same order.
     """
-    marker = own_marker(concepts, texts, 0)
+    marker = unweighted_marker(concepts)
     marked = Counter(
         i for text in texts for i in {marker.phrases[mark.phrase].concept_id for mark in marker.find(text)}
     )
     return [concept for i, concept in enumerate(concepts) if marked[i] >= MIN_MARKED]
 
 
+@cache
 def _read(kind: Kind) -> list[dict[str, Any]]:
     data = files("vitrail.atlas.concepts") / "data" / f"starter_{kind}.yaml"
     concepts: list[dict[str, Any]] = yaml.safe_load(data.read_text(encoding="utf-8"))

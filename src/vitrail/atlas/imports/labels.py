@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from vitrail.atlas.concepts.own import OwnConcept
 from vitrail.atlas.imports.rows import read_rows
@@ -22,6 +22,10 @@ from vitrail.settings import Settings
 
 MAX_EXAMPLES = 64
 """Examples given to the fit of one concept; a hundred more change little."""
+
+
+SHOWN = 60
+"""Characters of a wrong cell that a message shows."""
 
 
 class LabelColumns(Settings):
@@ -41,6 +45,12 @@ class LabelColumns(Settings):
     """Column of the text's source."""
     domain: str = "domain"
     """Column of the text's domain."""
+
+    @model_validator(mode="after")
+    def _are_two(self) -> "LabelColumns":
+        if self.concept == self.text:
+            raise ValueError(f"concept and text are both the column '{self.text}'; name two columns")
+        return self
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,12 @@ class _Table:
         self._counts["rows"] += 1
         text = self._cell(row, self._columns.text, number)
         names = self._names(self._cell(row, self._columns.concept, number), number)
-        if not isinstance(text, str) or not text.strip():
+        if not isinstance(text, str | None):
+            raise CorpusError(
+                f"{self._path}: line {number}: '{self._columns.text}' holds {_short(text)}, which is no text; --text "
+                "names another column"
+            )
+        if not text or not text.strip():
             self._counts["rows_without_text"] += 1
             return
         document = self._document(text, row)
@@ -160,7 +175,7 @@ class _Table:
         values = values if isinstance(values, list) else [values]
         if any(not isinstance(value, str | int) for value in values):
             raise CorpusError(
-                f"{self._path}: line {number}: '{self._columns.concept}' holds {cell!r}; "
+                f"{self._path}: line {number}: '{self._columns.concept}' holds {_short(cell)}; "
                 "write a name, or a list of names"
             )
         return list(dict.fromkeys(name for value in values if (name := " ".join(str(value).split()))))
@@ -189,6 +204,11 @@ def _commonest(counts: Counter[str]) -> str:
 
 def _folded(name: str) -> str:
     return " ".join(name.casefold().split())
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"
 
 
 def _plain(value: Any) -> str:

@@ -18,7 +18,8 @@ from vitrail.artifacts import Manifest, Stage, Writing, file_sha256, read_manife
 from vitrail.atlas.annotated import Chunk, ChunkWriter
 from vitrail.atlas.annotated.chunk import table_of
 from vitrail.atlas.annotated.guide import PAIRS_NAME, FieldGuide
-from vitrail.atlas.concepts.encoder import MiniLM
+from vitrail.atlas.concepts.encoder import minilm
+from vitrail.atlas.concepts.geometry import unit
 from vitrail.atlas.imports.checks import Check, PairSets, check_cooccurrence, check_reverse, check_stated, chunk_hash
 from vitrail.atlas.imports.column_map import ColumnMap
 from vitrail.atlas.imports.release_chunks import ChunkReader
@@ -74,7 +75,7 @@ class _Import:
         self._reader = ChunkReader(self._concepts.place, encode)
         self._guide, self._labels = FieldGuide(), PairSets(len(self._concepts.cards))
         self._thresholds = np.full(len(self._concepts.cards), np.inf, np.float32)
-        self._encoder = MiniLM() if encode else None
+        self._encoder = minilm() if encode else None
         self._writer: ChunkWriter | None = None
 
     def run(self) -> list[Check]:
@@ -95,7 +96,7 @@ class _Import:
         if self._encoder is not None:
             array = self._encoder.encode([chunk.text for chunk in chunks])
         else:
-            array = _unit(np.array(vectors, np.float32).reshape(len(chunks), -1))
+            array = unit(np.array(vectors, np.float32).reshape(len(chunks), -1))
         if self._writer is None:
             self._writer = ChunkWriter(self._writing.dir, array.shape[1])
         self._guide.add(table_of(chunks), self._writer.num_chunks)
@@ -129,11 +130,6 @@ class _Import:
 def _slabs(chunks: Iterator[tuple[Chunk, Sequence[float]]]) -> Iterator[list[tuple[Chunk, Sequence[float]]]]:
     while slab := list(islice(chunks, SLAB_CHUNKS)):
         yield slab
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
 
 
 def _origin(folder: Path, tables: Sequence[ReleaseTable]) -> str:

@@ -70,6 +70,8 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             continue
         try:
             record = json.loads(line)
+            if b"\\u" in line:  # half of a pair of surrogates is no text, and only an escape can hold one
+                json.dumps(record, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             raise CorpusError(f"{path}: line {number} is not JSON ({error}); mend or remove it") from error
         if not isinstance(record, dict):

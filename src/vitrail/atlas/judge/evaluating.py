@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from vitrail.artifacts import Stage, read_json, write_json
 from vitrail.atlas.annotated import AnnotatedCorpus
-from vitrail.atlas.concepts.encoder import MiniLM
+from vitrail.atlas.concepts.encoder import minilm
 from vitrail.atlas.judge.raters import EmbeddedRater, EndpointRater, Rater
 from vitrail.atlas.judge.relevance import (
     Drawn,
@@ -25,12 +25,11 @@ from vitrail.atlas.judge.relevance import (
     rate,
     report,
 )
-from vitrail.atlas.llm import Asker, Endpoint, Journal
+from vitrail.atlas.llm import ANSWERS_NAME, Asker, Endpoint, Journal
 from vitrail.errors import ConfigError
 
 KIND = "runs"
 FIGURES_NAME = "relevance.json"
-ANSWERS_NAME = "answers.jsonl"
 
 logger = logging.getLogger("vitrail.atlas.judge")
 
@@ -103,7 +102,7 @@ def _rater(
 ) -> Iterator[tuple[Rater, Callable[[], dict[str, Any]]]]:
     """The rater, and what is to be added to the figures when it is done."""
     if endpoint is None or settings.llm is None:
-        yield EmbeddedRater(MiniLM(), drawn.chunks), dict
+        yield EmbeddedRater(minilm(), drawn.chunks), dict
         return
     with Journal(answers) as journal:
         asker = Asker(settings.llm, endpoint, journal, say)

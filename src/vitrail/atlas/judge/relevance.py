@@ -109,7 +109,7 @@ def draw(annotated: AnnotatedCorpus, settings: RelevanceSettings) -> Drawn:
         ArtifactError: the corpus is damaged.
     """
     rng = np.random.default_rng(settings.seed)
-    rows = rng.permutation(annotated.num_chunks)[: settings.pool]
+    rows = rng.choice(annotated.num_chunks, min(settings.pool, annotated.num_chunks), replace=False)
     read = {row: annotated.chunk(row) for row in sorted(rows.tolist())}
     pool = [read[row] for row in rows.tolist()]
     chunks, others = pool[: settings.sample], pool[settings.sample :]

@@ -168,11 +168,10 @@ class _Run:
         coming = estimate(self._asked, [self._chars(i) for i in rest], stored, self._endpoint)
         self._asker.say(f"{self._what}: {coming}")
         limit = self._endpoint.max_cost
-        if limit is not None and (coming.cost is None or coming.cost > limit):
-            cost = "unknown (set price_in and price_out)" if coming.cost is None else f"{coming.cost:,.2f}"
+        if limit is not None and coming.cost is not None and coming.cost > limit:
             raise RunFailed(
-                f"the estimated cost of the {self._what} is {cost}, the limit {limit:,.2f}; raise --endpoint.max_cost "
-                f"or ask less; {self._kept()}"
+                f"the estimated cost of the {self._what} is {coming.cost:,.2f}, the limit {limit:,.2f}; raise "
+                f"--endpoint.max_cost or ask less; {self._kept()}"
             )
 
     async def _drain(self, client: Client, places: Sequence[int]) -> None:

@@ -7,8 +7,9 @@ server that speaks `/v1/chat/completions` will do: vLLM, SGLang, llama.cpp, Olla
 
 from collections.abc import Mapping
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from vitrail.atlas.llm.prompts import Prompt
 from vitrail.errors import ConfigError
@@ -85,7 +86,20 @@ class Endpoint(Settings):
     def _is_address(cls, url: str) -> str:
         if not url.startswith(("http://", "https://")):
             raise ValueError("the address must begin with http:// or https://, as http://localhost:8000/v1 does")
+        try:
+            parts = urlsplit(url)
+            is_whole = bool(parts.hostname) and parts.port != 0 and not any(sign.isspace() for sign in url)
+        except ValueError:  # half a bracket, or a port that is none
+            is_whole = False
+        if not is_whole:
+            raise ValueError("no host or no port that could be; an address looks like http://localhost:8000/v1")
         return url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _has_prices(self) -> "Endpoint":
+        if self.max_cost is not None and (self.price_in is None or self.price_out is None):
+            raise ValueError("max_cost needs both price_in and price_out, or no cost can be estimated")
+        return self
 
     def with_key(self, environment: Mapping[str, str]) -> "Endpoint":
         """The endpoint with the key that its environment variable holds.
@@ -97,11 +111,16 @@ class Endpoint(Settings):
             itself where no variable is named.
 
         Raises:
-            ConfigError: the variable is named but not set.
+            ConfigError: the variable is named but not set, or holds what can be no key.
         """
         if self.api_key_env is None:
             return self
         key = environment.get(self.api_key_env)
         if not key:
             raise ConfigError(f"{self.url}: the environment variable {self.api_key_env} is not set; export the key")
+        if not key.isascii() or not key.isprintable() or " " in key:
+            raise ConfigError(
+                f"{self.url}: the environment variable {self.api_key_env} holds a blank, a line break or an accent, "
+                "which no key has; export the bare key"
+            )
         return self.model_copy(update={"api_key": SecretStr(key)})

@@ -16,6 +16,9 @@ from typing import Any
 from vitrail.artifacts import write_faults_are_clear
 from vitrail.errors import ConfigError
 
+ANSWERS_NAME = "answers.jsonl"
+"""What a journal is called where a stage keeps it."""
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -64,7 +67,8 @@ class Journal:
         """
         self.path = path
         self._places: dict[bytes, tuple[int, int]] = {}
-        self._num_damaged = 0
+        self.num_damaged = 0
+        """Lines that could not be read: torn by a kill, or damaged."""
         with write_faults_are_clear(path):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,11 +82,6 @@ class Journal:
 
     def __contains__(self, key: str) -> bool:
         return bytes.fromhex(key) in self._places
-
-    @property
-    def num_damaged(self) -> int:
-        """Lines that could not be read: torn by a kill, or damaged."""
-        return self._num_damaged
 
     def get(self, key: str) -> Reply | None:
         """A stored answer.
@@ -113,7 +112,7 @@ class Journal:
             written = os.write(self._file, line)
             if written < len(line):  # the disk filled up in the midst of the line: the rest would say so
                 os.write(self._file, line[written:])
-        # With O_APPEND the place is where the file now ends, unless another process wrote meanwhile.
+        # With O_APPEND this is where the line ends, whatever another process has written meanwhile.
         start = os.lseek(self._file, 0, os.SEEK_CUR) - len(line)
         self._places.setdefault(bytes.fromhex(key), (start, len(line)))
 
@@ -136,7 +135,7 @@ class Journal:
                     key, _ = _entry(line)
                     self._places.setdefault(key, (start, len(line)))
                 except (ValueError, KeyError, TypeError):
-                    self._num_damaged += 1
+                    self.num_damaged += 1
                 start += len(line)
         if line and not line.endswith(b"\n"):  # what comes next must not be joined to the torn line
             os.write(self._file, b"\n")

@@ -9,7 +9,6 @@ Letters: R chunks of a slab, D documents, P labels.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +17,6 @@ import pyarrow.parquet as pq
 from jaxtyping import Int64
 
 from vitrail.atlas.annotated import AnnotatedCorpus
-from vitrail.errors import ArtifactError
 
 SLAB_ROWS = 65_536
 By = Literal["corpus", "source", "domain"]
@@ -69,19 +67,10 @@ def slabs(corpus: AnnotatedCorpus, by: By = "corpus", num_rows: int = SLAB_ROWS)
 
 
 def _batches(corpus: AnnotatedCorpus, by: By, num_rows: int) -> Iterator[pa.Table]:
-    for name in sorted(name for name in corpus.manifest.files if name.startswith("chunks/")):
-        path = corpus.path / name
-        try:
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(num_rows, columns=_leaves(file, by)):
-                    yield pa.Table.from_batches([batch])
-        except (OSError, pa.ArrowException) as error:
-            raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> ArtifactError:
-    problem = " ".join(str(error).split())
-    return ArtifactError(f"{path}: damaged or missing ({problem}); make the annotated corpus again")
+    for number in range(corpus.num_parts):
+        with corpus.part(number) as file:
+            for batch in file.iter_batches(num_rows, columns=_leaves(file, by)):
+                yield pa.Table.from_batches([batch])
 
 
 def _leaves(file: pq.ParquetFile, by: By) -> list[str]:

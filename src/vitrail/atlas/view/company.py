@@ -14,9 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from vitrail.atlas.annotated.guide import PAIRS_NAME
 from vitrail.errors import ArtifactError
 
-COOCCURRENCE_NAME = "cooccurrence.parquet"
 FEWEST = 3
 """Chunks that two concepts must share before a lift is worth a word."""
 
@@ -65,7 +65,7 @@ class Company:
         Raises:
             ArtifactError: missing or damaged.
         """
-        path = folder / COOCCURRENCE_NAME
+        path = folder / PAIRS_NAME
         try:
             rows = pq.read_table(path, columns=["first", "second", "num_chunks"]).to_pylist()
         except (OSError, pa.ArrowException) as error:

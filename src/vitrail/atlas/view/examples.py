@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vitrail.atlas.annotated import AnnotatedCorpus, Chunk
+from vitrail.atlas.annotated.guide import GUIDE_NAME
 from vitrail.atlas.view.columns import slabs
 from vitrail.errors import ArtifactError
-
-FIELD_GUIDE_NAME = "field_guide.parquet"
 
 
 def example_rows(folder: Path, limit: int) -> dict[int, list[int]]:
@@ -29,7 +28,7 @@ def example_rows(folder: Path, limit: int) -> dict[int, list[int]]:
     Raises:
         ArtifactError: missing or damaged.
     """
-    path = folder / FIELD_GUIDE_NAME
+    path = folder / GUIDE_NAME
     try:
         table = pq.read_table(path, columns=["concept_id", "rows"]).to_pylist()
     except (OSError, pa.ArrowException) as error:

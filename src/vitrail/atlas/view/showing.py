@@ -6,7 +6,7 @@ from typing import Any
 
 from vitrail.artifacts import MANIFEST_NAME, read_manifest
 from vitrail.atlas.annotated import AnnotatedCorpus, Chunk
-from vitrail.atlas.concepts.encoder import MiniLM
+from vitrail.atlas.concepts.encoder import minilm
 from vitrail.atlas.concepts.tag_encoder import TagEncoder
 from vitrail.atlas.concepts.vector_cache import VectorCache
 from vitrail.atlas.library import Card, ConceptLibrary
@@ -111,8 +111,8 @@ def show_concept(place: Path, name: str, num_neighbours: int, num_examples: int)
         return _in_corpus(AnnotatedCorpus.open(place), card, num_neighbours, num_examples)
     if kind != "atlas":
         return Shown(card)
-    vectors = nearest_rows(centroids(place, library.num_known), num_neighbours)
-    return Shown(card, _near(library, vectors[card.concept_id]))
+    (near,) = nearest_rows(centroids(place, library.num_known), num_neighbours, [card.concept_id])
+    return Shown(card, _near(library, near))
 
 
 def _in_corpus(corpus: AnnotatedCorpus, card: Card, num_neighbours: int, num_examples: int) -> Shown:
@@ -129,7 +129,7 @@ def _in_corpus(corpus: AnnotatedCorpus, card: Card, num_neighbours: int, num_exa
 
     return Shown(
         card=card,
-        near=_near(library, nearest_rows(vectors, num_neighbours)[card.concept_id]),
+        near=_near(library, nearest_rows(vectors, num_neighbours, [card.concept_id])[0]),
         together=tuple(
             Neighbour(m.concept_id, cards[m.concept_id].name, num_chunks=m.num_chunks, lift=round(m.lift, 2))
             for m in met
@@ -168,7 +168,7 @@ def search_meaning(
     Cost: every card is read by MiniLM, about 150 a second on one core.
     """
     texts = [card_text(card) for card in library.cards]
-    encoder = MiniLM()
+    encoder = minilm()
     vectors = encoder.encode(texts) if cache is None else VectorCache(TagEncoder(), cache).encode(texts)
     cosines = (vectors @ encoder.encode([query])[0]).astype(float).round(4).tolist()
     order = sorted(range(len(cosines)), key=lambda i: (-cosines[i], i))[:limit]

@@ -18,7 +18,8 @@ from scipy.sparse import csr_array
 from vitrail.artifacts import MANIFEST_NAME, read_manifest
 from vitrail.atlas.annotated import AnnotatedCorpus
 from vitrail.atlas.annotator.storing import WEIGHTS_NAME
-from vitrail.atlas.concepts.encoder import MiniLM
+from vitrail.atlas.concepts.encoder import minilm
+from vitrail.atlas.concepts.geometry import unit
 from vitrail.atlas.library import Card
 from vitrail.atlas.view.columns import slabs
 from vitrail.errors import ArtifactError
@@ -52,7 +53,7 @@ def chunk_means(corpus: AnnotatedCorpus, num_concepts: int) -> Float32[np.ndarra
         total += rows.sum(0, dtype=np.float64)
     means = sums / np.maximum(counts, 1)[:, None] - total / max(corpus.num_chunks, 1)
     means[counts == 0] = 0
-    return unit_rows(means.astype(np.float32))
+    return unit(means.astype(np.float32))
 
 
 def concept_vectors(corpus: AnnotatedCorpus, cards: Sequence[Card]) -> tuple[Float32[np.ndarray, "C E"], str]:
@@ -82,7 +83,7 @@ def card_vectors(cards: Sequence[Card]) -> Float32[np.ndarray, "C E"]:
     Returns:
         [C 384] unit vectors.
     """
-    return MiniLM().encode([card_text(card) for card in cards])
+    return minilm().encode([card_text(card) for card in cards])
 
 
 def card_text(card: Card) -> str:
@@ -142,44 +143,35 @@ def centroids(atlas: Path, num_concepts: int) -> Float32[np.ndarray, "C E"]:
         raise ArtifactError(
             f"{path}: {len(found)} centroids for {num_concepts} concepts in the library; build the atlas again"
         )
-    return unit_rows(found.astype(np.float32))
+    return unit(found.astype(np.float32))
 
 
-def nearest_rows(vectors: Float32[np.ndarray, "C E"], count: int) -> list[list[tuple[int, float]]]:
+def nearest_rows(
+    vectors: Float32[np.ndarray, "C E"], count: int, rows: Sequence[int] | None = None
+) -> list[list[tuple[int, float]]]:
     """The nearest other rows of each row, by cosine; no C × C matrix is held.
 
     Args:
         vectors: unit rows; rows of zeros have no neighbours.
         count: neighbours at most.
+        rows: whose neighbours; None takes all.
 
     Returns:
-        for each row (id, cosine rounded to 4 places), nearest first, ties by id.
+        for each of these rows (id, cosine rounded to 4 places), nearest first, ties by id.
     """
     found: list[list[tuple[int, float]]] = []
     is_there = np.abs(vectors).sum(1) > 0
     place = max(len(vectors) - count, 0)
-    for first in range(0, len(vectors), SLAB_CONCEPTS):
-        slab = vectors[first : first + SLAB_CONCEPTS]
-        cosines = np.round(slab @ vectors.T, 4)
+    wanted = np.arange(len(vectors)) if rows is None else np.array(rows, np.int64)
+    for first in range(0, len(wanted), SLAB_CONCEPTS):
+        slab = wanted[first : first + SLAB_CONCEPTS]
+        cosines = np.round(vectors[slab] @ vectors.T, 4)
         cosines[:, ~is_there] = -2
-        cosines[np.arange(len(slab)), np.arange(first, first + len(slab))] = -2
+        cosines[np.arange(len(slab)), slab] = -2
         least = np.partition(cosines, place, axis=1)[:, place] if place < len(vectors) else np.full(len(slab), 3.0)
         for row, low in enumerate(least):
-            is_near = (cosines[row] >= low) & (cosines[row] > -2) & is_there[first + row]
+            is_near = (cosines[row] >= low) & (cosines[row] > -2) & is_there[slab[row]]
             near = np.flatnonzero(is_near).tolist()
             pairs = sorted(((round(float(cosines[row, c]), 4), c) for c in near), key=lambda pair: (-pair[0], pair[1]))
             found.append([(c, cosine) for cosine, c in pairs[:count]])
     return found
-
-
-def unit_rows(vectors: Float32[np.ndarray, "C E"]) -> Float32[np.ndarray, "C E"]:
-    """Rows divided by their length; rows of zeros stay.
-
-    Args:
-        vectors: any rows.
-
-    Returns:
-        rows of length 1 or 0.
-    """
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)

@@ -45,7 +45,7 @@ function showCard(c, card) {
     make("p", {}, make("bdi", {}, card.description)),
     make("dl", { class: "meta" },
       make("dt", {}, "chunks that carry it"), make("dd", {}, `${whole(chunks)} (${percent(chunks / Math.max(1, data.counts.chunks))} of all)`),
-      make("dt", {}, "chunks in the sample it was built from"), make("dd", {}, whole(card.built)),
+      make("dt", {}, "in the sample it was built from"), make("dd", {}, whole(card.built)),
       make("dt", {}, "lowest score of a label"), make("dd", {}, String(card.threshold)),
       make("dt", {}, "named by"), make("dd", {}, card.automatic ? "a program" : "a person")),
     ...(card.words.length ? section("Characteristic words", "× more frequent in its chunks than in all", make("ul", { class: "words" }, ...card.words.map((word, i) => make("li", {}, make("bdi", {}, word), " ", make("small", {}, card.lift[i] ? `×${card.lift[i]}` : ""))))) : []),
@@ -61,7 +61,7 @@ async function select(c, { isQuiet = false } = {}) {
   selected = c;
   if (!isQuiet) history.replaceState(null, "", `#concept-${c}`);
   markSelected();
-  byId("map-text").replaceChildren(make("bdi", {}, concepts.name[c]), `: ${chunksOf(concepts.chunks[c])} · `, make("button", { onclick: goToCard }, "its card"));
+  byId("map-text").replaceChildren(make("bdi", {}, concepts.name[c]), `: ${counted(concepts.chunks[c], "chunk")} · `, make("button", { onclick: goToCard }, "its card"));
   try {
     const card = await entryOf("cards", c);
     if (selected === c) {

@@ -15,7 +15,7 @@ function chunkOf([text, labels]) {
 
 function body(found) {
   const about = [found.source, found.domain, found.license, `split ${found.split}`].filter(Boolean).join(" · ");
-  const cut = found.num_chunks > found.chunks.length ? `the first ${whole(found.chunks.length)} of ${whole(found.num_chunks)} chunks` : chunksOf(found.num_chunks);
+  const cut = found.num_chunks > found.chunks.length ? `the first ${whole(found.chunks.length)} of ${whole(found.num_chunks)} chunks` : counted(found.num_chunks, "chunk");
   return [make("h2", {}, make("bdi", {}, found.title)), make("p", { class: "note" }, make("bdi", {}, about), ` · ${cut}. Numbers on the concepts are the annotator's scores.`), ...found.chunks.map(chunkOf)];
 }
 
@@ -37,7 +37,7 @@ function showDocuments() {
   if (view.childElementCount) return;
   if (!data.documents.length) return view.append(make("p", { class: "absent" }, "no documents are in this page"));
   const titles = data.documents.map((found, i) => make("li", {}, make("button", { onclick: () => showDocument(i) },
-    make("bdi", {}, found.title), make("small", {}, [found.domain, chunksOf(found.num_chunks)].filter(Boolean).join(" · ")))));
+    make("bdi", {}, found.title), make("small", {}, [found.domain, counted(found.num_chunks, "chunk")].filter(Boolean).join(" · ")))));
   view.append(
     make("p", { class: "note" }, `${whole(data.documents.length)} of ${whole(data.counts.documents)} documents, drawn at random among those with labels.`),
     make("div", { class: "split" }, make("ul", { class: "list", id: "titles", "aria-label": "documents" }, ...titles), make("article", { id: "document", "aria-live": "polite" })));

@@ -114,7 +114,7 @@ function showLegend() {
   byId("legend").replaceChildren(...grouping.names.map((name, i) => make("li", {}, make("button", {
     "aria-pressed": String(chosenGroup === i), title: "show only these",
     onclick: () => { chosenGroup = chosenGroup === i ? null : i; showLegend(); drawMap(); },
-  }, swatch(grouping.style[i]), make("bdi", {}, name || "not named"), make("small", {}, `${whole(grouping.counts[i])} concepts`)))));
+  }, swatch(grouping.style[i]), make("bdi", {}, name || "not named"), make("small", {}, counted(grouping.counts[i], "concept"))))));
 }
 
 // ---- pointer ----
@@ -157,7 +157,7 @@ function showTip(c, x, y) {
   tip.hidden = c === null;
   canvas.style.cursor = c === null ? "" : "pointer";
   if (c === null) return;
-  tip.textContent = `${concepts.name[c]}: ${chunksOf(concepts.chunks[c])}`;
+  tip.textContent = `${concepts.name[c]}: ${counted(concepts.chunks[c], "chunk")}`;
   tip.style.left = `${Math.min(x + 12, Math.max(0, sheet.width - tip.offsetWidth - 8))}px`;
   tip.style.top = `${Math.min(y + 14, Math.max(0, sheet.height - tip.offsetHeight - 8))}px`;
 }

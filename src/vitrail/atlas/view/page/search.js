@@ -22,7 +22,7 @@ function showFound() {
   field.setAttribute("aria-expanded", String(isOpen));
   field.removeAttribute("aria-activedescendant");
   found.replaceChildren(...(fits || []).slice(0, MOST_FOUND).map((c) => make("li", { role: "option", id: `option-${c}`, "aria-selected": "false", "data-found": c },
-    swatch(styleOf(c)), make("bdi", {}, concepts.name[c]), make("small", {}, `${whole(concepts.chunks[c])} chunks`))));
+    swatch(styleOf(c)), make("bdi", {}, concepts.name[c]), make("small", {}, counted(concepts.chunks[c], "chunk")))));
   byId("found-text").textContent = fits ? `${whole(fits.length)} of ${whole(COUNT)} concepts fit; the map shows them` : "";
   drawMap();
 }

@@ -8,7 +8,7 @@ const WHOLE = new Intl.NumberFormat("en");
 
 const byId = (id) => document.getElementById(id);
 const whole = (value) => WHOLE.format(value);
-const chunksOf = (count) => `${whole(count)} ${count === 1 ? "chunk" : "chunks"}`;
+const counted = (count, noun) => `${whole(count)} ${noun}${count === 1 ? "" : "s"}`;
 
 // An element: keys that begin with "on" are listeners, true is an empty attribute, false and null are none.
 function make(tag, options = {}, ...children) {

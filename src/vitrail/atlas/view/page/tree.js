@@ -34,7 +34,7 @@ function leavesOf(node) {
 
 function branch(node) {
   const details = make("details", { "data-branch": node.name },
-    make("summary", {}, make("bdi", {}, node.name), make("small", {}, `${whole(node.concepts)} concepts, ${whole(node.chunks)} labels`)));
+    make("summary", {}, make("bdi", {}, node.name), make("small", {}, `${counted(node.concepts, "concept")}, ${counted(node.chunks, "label")}`)));
   const fill = () => {
     if (details.childElementCount > 1) return;
     const inner = [...node.branches.values()].sort((a, b) => (a.name < b.name ? -1 : 1)).map(branch);
