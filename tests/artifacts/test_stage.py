@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from vitrail.artifacts import Stage, lineage, read_json, read_manifest, write_json
-from vitrail.errors import ArtifactError, RunFailed
+from vitrail.artifacts import Stage, lineage, read_json, read_manifest, write_faults_are_clear, write_json
+from vitrail.errors import ArtifactError, RunFailed, VitrailError
 
 
 def build(out: Path, text: str = "words", inputs: dict[str, Path] | None = None, kind: str = "corpus") -> str:
@@ -177,6 +177,24 @@ def test_full_disk_is_clear_whoever_met_it(tmp_path: Path) -> None:
         Stage(tmp_path / "index", "index", {}, {}).write(),
     ):
         raise RuntimeError("write error in index.faiss: 1048531 != 3588096 (No space left on device)")
+
+
+@pytest.mark.parametrize(("code", "words"), [(errno.ENOSPC, "disk is full"), (errno.EROFS, "file system is read-only")])
+def test_fault_of_a_cache_is_not_taken_for_one_of_the_artifact(tmp_path: Path, code: int, words: str) -> None:
+    """The line names the place where space is missing."""
+    fault = OSError(code, os.strerror(code))
+    with (
+        pytest.raises(VitrailError, match=f"cache/vectors: the {words}"),
+        Stage(tmp_path / "runs" / "atlas", "atlas", {}, {}).write(),
+        write_faults_are_clear(tmp_path / "runs" / "cache" / "vectors"),
+    ):
+        raise fault
+    with (
+        pytest.raises(VitrailError, match=f"runs/atlas: the {words}"),
+        Stage(tmp_path / "runs" / "atlas", "atlas", {}, {}).write() as writing,
+        write_faults_are_clear(writing.work / "part"),
+    ):
+        raise fault
 
 
 @pytest.mark.parametrize("place", ["file/corpus", "/proc/vitrail/corpus"])

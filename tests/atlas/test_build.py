@@ -167,4 +167,4 @@ def test_decisions_that_forbid_everything_are_refused(run: Path, tmp_path: Path)
     decisions = parse_decisions({"decisions": [{"action": "forbid", "concept": name} for name in names]}, "file")
     with pytest.raises(ConfigError, match="the decisions leave no concept in the atlas"):
         build_atlas(run / "corpus", tmp_path / "atlas", SETTINGS.model_copy(update={"decisions": decisions}))
-    assert not list(tmp_path.iterdir())
+    assert not (tmp_path / "atlas").exists()

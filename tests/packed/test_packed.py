@@ -180,7 +180,7 @@ def test_labels_of_another_library_are_refused(tokenizer: Tokenizer, tmp_path: P
         pack_corpus(annotated, tokenizer, tmp_path / "packed", PackSettings())
     library = annotated / "concepts.parquet"
     library.write_bytes(library.read_bytes().swapcase())  # of the same length, which a look at sizes does not notice
-    with pytest.raises(ArtifactError, match=r"concepts\.parquet: changed since the corpus was annotated"):
+    with pytest.raises(ArtifactError, match=r"concepts\.parquet: damaged \(not the bytes it was made with\)"):
         pack_corpus(annotated, tokenizer, tmp_path / "packed", PackSettings())
 
 

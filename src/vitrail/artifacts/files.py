@@ -95,10 +95,12 @@ def write_faults_are_clear(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if isinstance(error, _DiskFull | _ReadOnly) and not _belongs(error.path, path.absolute()):
+            raise  # another place, as of a cache
         if _is_one_of(error, _DISK_FULL):
             raise _disk_full(path) from error
         if _is_one_of(error, _READ_ONLY):
-            raise ArtifactError(f"{path}: the file system is read-only; name another place") from error
+            raise _read_only(path) from error
         raise
 
 
@@ -117,6 +119,8 @@ def make_folder(path: Path) -> None:
     except OSError as error:
         if _is_one_of(error, _DISK_FULL):
             raise _disk_full(path) from error
+        if _is_one_of(error, _READ_ONLY):
+            raise _read_only(path) from error
         raise ArtifactError(f"{path}: cannot be made ({error.strerror}); name another place") from error
 
 
@@ -165,8 +169,36 @@ def _is_one_of(error: Exception, codes: frozenset[int]) -> bool:
     return any(os.strerror(code) in str(error) for code in codes)
 
 
+def _belongs(place: Path, path: Path) -> bool:
+    """Whether a place is a path, below it, or of the hidden ones beside it where it is made."""
+    if not place.is_relative_to(path.parent) or place == path.parent:
+        return False
+    first = place.relative_to(path.parent).parts[0]
+    return first == path.name or first.startswith(f".{path.name}.")
+
+
+class _DiskFull(RunFailed):
+    """No space left; `path` is where."""
+
+    path = Path()
+
+
+class _ReadOnly(ArtifactError):
+    """A place that cannot be written to; `path` is where."""
+
+    path = Path()
+
+
+def _read_only(path: Path) -> ArtifactError:
+    error = _ReadOnly(f"{path}: the file system is read-only; name another place")
+    error.path = path.absolute()
+    return error
+
+
 def _disk_full(path: Path) -> RunFailed:
-    return RunFailed(f"{path}: the disk is full; free some space and run again, finished work is kept")
+    error = _DiskFull(f"{path}: the disk is full; free some space and run again, finished work is kept")
+    error.path = path.absolute()
+    return error
 
 
 def _write_synced(path: Path, data: bytes) -> None:

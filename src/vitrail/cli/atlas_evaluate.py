@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any, Literal
 
+from vitrail.artifacts import atomic_write_bytes, make_folder
 from vitrail.atlas.judge.evaluating import evaluate_relevance
 from vitrail.atlas.judge.relevance import RelevanceSettings
 from vitrail.atlas.llm import PLACEHOLDERS, builtin_text
 from vitrail.cli.endpoints import say, split_endpoint
 from vitrail.cli.output import Json, Overrides, Whole, emit, parse_overrides, working
-from vitrail.errors import ConfigError
 from vitrail.metrics import mean_interval
 
 
@@ -62,15 +62,13 @@ def prompts(folder: Path, *, json: Json = False) -> None:
         json: print one JSON object.
 
     Raises:
-        ConfigError: the folder cannot be made or written to.
+        ArtifactError: the folder cannot be made or written to.
+        RunFailed: the disk is full.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        written = [name for name in PLACEHOLDERS if not (folder / f"{name}.md").exists()]
-        for name in written:
-            (folder / f"{name}.md").write_text(builtin_text(name), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{folder}: {error.strerror}; name a folder that can be written to") from error
+    make_folder(folder)
+    written = [name for name in PLACEHOLDERS if not (folder / f"{name}.md").exists()]
+    for name in written:
+        atomic_write_bytes(folder / f"{name}.md", builtin_text(name).encode())
     files = [str(folder / f"{name}.md") for name in written]
     emit({"written": files}, json, "\n".join(files) or f"{folder}: all prompts are there already; nothing was changed")
 

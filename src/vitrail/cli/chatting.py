@@ -6,6 +6,7 @@ text only.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -166,6 +167,7 @@ class Terminal:
                 return
             except KeyboardInterrupt:
                 if is_asked_twice:
+                    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a third must not kill what is ending well
                     return
                 is_asked_twice = True
                 self._note("Ctrl-C once more, or Ctrl-D, leaves")

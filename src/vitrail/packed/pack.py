@@ -18,7 +18,7 @@ from typing import Any
 
 from vitrail.artifacts import MANIFEST_NAME, Manifest, Stage, Writing, file_sha256, read_json, read_manifest
 from vitrail.atlas import LIBRARY_NAME, AnnotatedCorpus
-from vitrail.errors import ArtifactError, ConfigError, CorpusError
+from vitrail.errors import ConfigError, CorpusError
 from vitrail.packed.conversations import windows as conversation_windows
 from vitrail.packed.documents import PACKED_SPLITS
 from vitrail.packed.index import write_index
@@ -65,7 +65,6 @@ def pack_corpus(
     if stage.is_done:
         return read_manifest(out, KIND)
     corpus = AnnotatedCorpus.open(annotated_dir)
-    _require_same_library(corpus)
     library = corpus.library()
     with stage.write() as writing:
         library.save(writing.dir / LIBRARY_NAME)
@@ -186,11 +185,3 @@ def _link(file: Path, place: Path) -> None:
 def _require_workers(workers: int) -> None:
     if workers < 1:
         raise ConfigError(f"workers = {workers}: packing needs at least one process; set workers to 1 or more")
-
-
-def _require_same_library(corpus: AnnotatedCorpus) -> None:
-    if file_sha256(corpus.path / LIBRARY_NAME) != corpus.manifest.files.get(LIBRARY_NAME):
-        raise ArtifactError(
-            f"{corpus.path / LIBRARY_NAME}: changed since the corpus was annotated, so labels may mean other concepts; "
-            "annotate the corpus again"
-        )

@@ -116,6 +116,23 @@ def read_all(corpus: AnnotatedCorpus) -> None:
     again.embeddings()
 
 
+@pytest.mark.parametrize("name", ["parts.parquet", "guide.parquet"])
+def test_tables_beside_the_chunks_have_the_bytes_they_were_made_with(tmp_path: Path, name: str) -> None:
+    """Their numbers point into the chunks: a flipped bit would be a row that is not there."""
+    chunks = make_chunks(1, 40)
+    with Stage(tmp_path / "annotated", "annotated", {}, {}).write() as writing:
+        with_chunks = ChunkWriter(writing.dir, WIDTH)
+        with_chunks.add(chunks, np.ones((40, WIDTH), np.float32))
+        with_chunks.close()
+        (writing.dir / "guide.parquet").write_bytes(b"a table")
+    file = tmp_path / "annotated" / name
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(ArtifactError, match=rf"{name}: damaged .*make the annotated corpus again"):
+        AnnotatedCorpus.open(tmp_path / "annotated")
+
+
 @pytest.mark.parametrize("fault", ["columns", "rows", "vectors", "sizes"])
 def test_tables_that_do_not_fit_each_other_are_named(tmp_path: Path, fault: str) -> None:
     """Files that read well by themselves, but not as these parts of this corpus."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from jaxtyping import Float32
 
@@ -86,6 +86,8 @@ def test_comments_and_old_entries_stay(atlas: Path, path: Path) -> None:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip), min_size=2, max_size=4))
+@example(["0", "0\x85"])
+@example(["a\u2028", "\u2029b", "\ufeff"])
 def test_whatever_people_write_is_read_back_as_written(atlas: Path, path: Path, texts: list[str]) -> None:
     path.unlink(missing_ok=True)
     name = "own " + "".join(sign for sign in "".join(texts) if sign.isprintable())

@@ -175,6 +175,10 @@ def _unknown_pair(release: Release) -> None:
     release.cooccurrence.append({"concept_a": -5, "concept_b": release.concepts[0]["concept_id"], "count": 2})
 
 
+def _two_unknown(release: Release) -> None:
+    release.cooccurrence.append({"concept_a": -5, "concept_b": -6, "count": None})
+
+
 def _unknown_reverse(release: Release) -> None:
     release.reverse_index.append({"concept_id": -5, "chunk_ids": ["x"]})
 
@@ -188,6 +192,7 @@ def _unknown_reverse(release: Release) -> None:
         (_change_pair, 2, "labels give"),
         (_lose_pair, 2, "says 0, labels give"),
         (_unknown_pair, 2, "an unknown concept"),
+        (_two_unknown, 2, "an unknown concept with an unknown concept"),
     ],
 )
 def test_tables_that_disagree_are_reported(
@@ -275,6 +280,32 @@ def test_missing_and_damaged_tables(release: Release, tmp_path: Path) -> None:
         path.rename(path.with_name("parts-" + path.name))
     with pytest.raises(CorpusError, match=r"no file 'chunks\*.parquet' \(chunks.files in the column map\)"):
         import_release(raw, tmp_path / "a", load_map())
+
+
+@pytest.mark.parametrize("pattern", ["/etc/*", "../raw/chunks*.parquet"])
+def test_files_lie_in_the_folder_of_the_release(release: Release, tmp_path: Path, pattern: str) -> None:
+    raw = release.write(tmp_path / "raw")
+    (tmp_path / "map.yaml").write_text(f"chunks: {{files: '{pattern}'}}\n")
+    with pytest.raises(CorpusError, match=r"lies outside .*\(chunks.files in the column map\); name files in it"):
+        import_release(raw, tmp_path / "a", load_map(tmp_path / "map.yaml"))
+
+
+@pytest.mark.parametrize(("column", "words"), [("start", "whole numbers"), ("text", "text")])
+def test_a_column_of_another_type_is_named(release: Release, tmp_path: Path, column: str, words: str) -> None:
+    other = copy.deepcopy(release)
+    for row in other.chunks:
+        row[column] = [row[column]]
+    with pytest.raises(CorpusError, match=rf"column '{column}' holds list.* instead of {words} \(chunks.{column} in"):
+        _import(other, tmp_path)
+
+
+def test_labels_of_another_table_of_concepts_are_refused(release: Release, tmp_path: Path) -> None:
+    other = copy.deepcopy(release)
+    for row in other.concepts:
+        row["concept_id"] = str(row["concept_id"])
+    with pytest.raises(CorpusError, match=r"none of \d+ labels is a concept of the table of concepts; name the"):
+        _import(other, tmp_path)
+    assert not (tmp_path / "annotated").exists()
 
 
 @pytest.mark.parametrize(

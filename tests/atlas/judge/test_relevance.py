@@ -16,7 +16,16 @@ from vitrail.atlas import AnnotatedCorpus, Card, Chunk, ConceptLibrary, Label
 from vitrail.atlas.concepts.encoder import minilm
 from vitrail.atlas.judge.evaluating import evaluate_relevance
 from vitrail.atlas.judge.raters import EmbeddedRater
-from vitrail.atlas.judge.relevance import Drawn, Ratings, RelevanceSettings, concept_table, draw, rate, report
+from vitrail.atlas.judge.relevance import (
+    NUM_REFERENCE,
+    Drawn,
+    Ratings,
+    RelevanceSettings,
+    concept_table,
+    draw,
+    rate,
+    report,
+)
 from vitrail.atlas.llm import Endpoint
 from vitrail.cli.endpoints import say
 from vitrail.cli.main import main
@@ -120,8 +129,19 @@ def test_rule_rates_a_tenth_of_random_pairs_2_or_more(
     assert np.mean(ratings >= 4) == pytest.approx(0.02, abs=0.012)
 
 
+def test_a_small_sample_is_compared_with_as_many_passages_as_a_large_one(run: Path) -> None:
+    few = draw(AnnotatedCorpus.open(run / "annotated"), RelevanceSettings(sample=10))
+    assert (len(few.chunks), len(few.reference)) == (10, NUM_REFERENCE)
+    assert few.reference[:10] == few.chunks
+    ratings = EmbeddedRater(minilm(), few.reference).rate(
+        [chunk.text for chunk, _ in few.further],
+        [AnnotatedCorpus.open(run / "annotated").library().card("known", concept) for _, concept in few.further],
+    )
+    assert not np.isnan(ratings).any()
+
+
 def test_rule_needs_passages_to_compare_with(drawn: Drawn) -> None:
-    with pytest.raises(CorpusError, match="compares with 50 passages or more, and 49 are drawn; raise --sample"):
+    with pytest.raises(CorpusError, match="needs 50 passages to compare with, there are 49"):
         EmbeddedRater(minilm(), drawn.chunks[:49])
 
 
@@ -135,7 +155,7 @@ def test_figures_worked_out_by_hand() -> None:
     a, b, c, d = chunk_of(0, "x", 0, 1), chunk_of(1, "x", 0), chunk_of(2, "y"), chunk_of(3, "z", 1)
     e = chunk_of(4, "w", 0, 1)
     pairs = ((a, 0), (a, 1), (b, 0), (d, 1))
-    drawn = Drawn((a, b, c, d), pairs, ((e, 0), (e, 1)), ((b, 1), (d, 0)))
+    drawn = Drawn((a, b, c, d), pairs, ((e, 0), (e, 1)), ((b, 1), (d, 0)), (a, b, c, d, e))
     ratings = Ratings("hand", drawn, np.array([4.0, 1, 2, np.nan]), np.array([5.0, 1]), np.array([1.0, 2]))
     cards = [Card(i, "known", f"c{i}", "", "content", (), (), (), 1, 0.0, True) for i in range(2)]
     library = ConceptLibrary(cards)

@@ -166,14 +166,14 @@ def test_broken_server_is_asked_again(server: ChatServer, tmp_path: Path) -> Non
         (Act(body=b"{}"), Verdict.failed),
         (Act(body=b"[1]"), Verdict.failed),
         (Act(hangs_up=True), Verdict.failed),
-        (Act(delay_s=2), Verdict.failed),
+        (Act(delay_s=5), Verdict.failed),
     ],
     ids=str,
 )
 def test_every_fault_is_counted_by_kind(server: ChatServer, tmp_path: Path, act: Act, verdict: Verdict) -> None:
     """One question of four meets the fault; the others are answered."""
     server.script = lambda q, n: act if q == "number 2" else echo(q, n)
-    room = Room(tmp_path, server.url, timeout_s=0.5)
+    room = Room(tmp_path, server.url, timeout_s=2.5)
     assert room.ask(4) == ["number 0", "number 1", None, "number 3"]
     assert room.asker.tally.counts() == {"answered": 3, verdict.value: 1}
     assert f"1 {verdict.value}" in room.said[-1]

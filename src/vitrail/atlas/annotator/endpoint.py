@@ -91,6 +91,8 @@ class EndpointEncoder:
             raise self._failure(f"no vectors in its answer: {error}") from error
         if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():
             raise self._failure(f"{len(texts)} texts gave vectors of shape {vectors.shape}, or not all finite")
+        if not vectors.any(axis=1).all():
+            raise self._failure("a vector without a number other than 0")
         return vectors
 
     def _checked(self, vectors: Float32[np.ndarray, "R e"]) -> Float32[np.ndarray, "R E"]:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import yaml
 from jaxtyping import Float32
 
-from vitrail.artifacts import atomic_write_bytes, read_manifest
+from vitrail.artifacts import atomic_write_bytes, read_manifest, write_faults_are_clear
 from vitrail.artifacts.stage import locked
 from vitrail.atlas.annotator.storing import TAGS_NAME
 from vitrail.atlas.concepts.applying import Decided, Draft, find_draft, step
@@ -112,7 +112,7 @@ def edit(path: Path, atlas: Path, values: dict[str, Any]) -> Decision:
         ArtifactError: not an atlas, or a place that cannot be written to.
         RunFailed: the disk is full, or another process is editing the file.
     """
-    with locked(path.with_name(f".{path.name}.lock"), path):
+    with write_faults_are_clear(path), locked(path.with_name(f".{path.name}.lock"), path):
         text = _read(path)
         old = load_decisions(path) if text else Decisions()
         (entry,) = parse_decisions({"decisions": [values]}, "this decision").decisions
@@ -259,10 +259,7 @@ def _appended(path: Path, text: str, entry: Decision, expected: Decisions) -> st
     if not re.search(r"^decisions:", text, re.MULTILINE):
         text += "decisions:\n"
     item = re.search(r"^( *)- action:", text, re.MULTILINE)
-    block = yaml.safe_dump(
-        [_plain(entry)], sort_keys=False, allow_unicode=True, width=110, default_flow_style=None, indent=2
-    )
-    text += indent(block, item.group(1) if item else "")
+    text += indent(_block(entry), item.group(1) if item else "")
     try:
         is_as_wanted = parse_decisions(yaml.safe_load(text), str(path)) == expected
     except (yaml.YAMLError, ConfigError):
@@ -273,3 +270,22 @@ def _appended(path: Path, text: str, entry: Decision, expected: Decisions) -> st
             "entry an item that begins with `- action:`"
         )
     return text
+
+
+def _block(entry: Decision) -> str:
+    """An entry as an item of the list; signs that YAML takes for line ends are escaped, or they would be lost."""
+
+    def dumped(is_readable: bool) -> str:
+        return str(
+            yaml.safe_dump(
+                [_plain(entry)],
+                sort_keys=False,
+                allow_unicode=is_readable,
+                width=110,
+                default_flow_style=None,
+                indent=2,
+            )
+        )
+
+    readable = dumped(True)
+    return dumped(False) if any(sign in readable for sign in "\x85\u2028\u2029") else readable

@@ -143,7 +143,7 @@ def check_reverse(table: ReleaseTable, concepts: ReleaseConcepts, labels: PairSe
     ]
     if num_unknown:
         examples.append(f"{num_unknown:,} entries of unknown concepts")
-    return Check(what, len(concepts.cards), len(wrong) + bool(num_unknown), tuple(examples))
+    return Check(what, len(concepts.cards) + bool(num_unknown), len(wrong) + bool(num_unknown), tuple(examples))
 
 
 def _pairs(batch: pa.Table) -> tuple[list[Any], list[Any]]:
@@ -176,7 +176,7 @@ def check_cooccurrence(table: ReleaseTable, concepts: ReleaseConcepts, counted: 
     num_wrong = 0
     for batch in table.batches():
         for first, second, count in _triples(batch, concepts.place):
-            if first == second:
+            if first == second >= 0:
                 continue
             pair = (min(first, second), max(first, second))
             seen.add(pair)
@@ -192,7 +192,7 @@ def check_cooccurrence(table: ReleaseTable, concepts: ReleaseConcepts, counted: 
 def _triples(batch: pa.Table, place: Mapping[Any, int]) -> Iterable[tuple[int, int, int]]:
     columns = (batch[name].to_pylist() for name in ("first", "second", "num_chunks"))
     for first, second, count in zip(*columns, strict=True):
-        yield place.get(first, -1), place.get(second, -1), count
+        yield place.get(first, -1), place.get(second, -1), count or 0
 
 
 def _pair_words(pair: Sequence[int], stated: int, counted: int, concepts: ReleaseConcepts) -> str:

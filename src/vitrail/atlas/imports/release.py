@@ -90,6 +90,12 @@ class _Import:
                 f"{self._tables['chunks'].files[0]}: the release has no chunk with text; look at its tables"
             )
         self._writer.close()
+        unknown = self._reader.counts["dropped_labels_of_unknown_concepts"]
+        if unknown and not self._reader.counts["labels"]:
+            raise CorpusError(
+                f"{self._tables['chunks'].files[0]}: none of {unknown:,} labels is a concept of the table of concepts; "
+                "name the columns of ids that belong together in a column map"
+            )
         return self._finish()
 
     def _add(self, chunks: list[Chunk], vectors: list[Sequence[float]]) -> None:

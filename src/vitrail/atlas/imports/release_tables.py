@@ -1,7 +1,8 @@
 """The tables of a release as streams of record batches whose columns have our names."""
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,11 +26,16 @@ class ReleaseTable:
             columns: its group of the column map: `files` and our name → column.
 
         Raises:
-            CorpusError: no file, a damaged one, or a column that is missing; the nearest name is suggested.
+            CorpusError: no file, one outside the folder, a damaged one, or a column that is missing (the nearest
+                name is suggested) or holds something else.
         """
         wanted = columns.model_dump()
         self.group, self._pattern = group, wanted.pop("files")
         self._columns: dict[str, str] = {name: column for name, column in wanted.items() if column is not None}
+        if self._pattern and (PurePath(self._pattern).is_absolute() or ".." in PurePath(self._pattern).parts):
+            raise CorpusError(
+                f"{self._pattern}: lies outside {folder} ({group}.files in the column map); name files in it"
+            )
         self.files: Sequence[Path] = sorted(folder.glob(self._pattern)) if self._pattern else []
         if self._pattern and not self.files:
             there = sorted(path.name for path in folder.iterdir())
@@ -63,26 +69,45 @@ class ReleaseTable:
             schema = pq.read_schema(path)
         except (OSError, pa.ArrowException) as error:
             raise _damaged(path, error) from error
+        known = _paths(schema)
         for name, column in self._columns.items():
-            known = _paths(schema)
             if column not in known:
-                hint = nearest(column, known) or f"; there are {', '.join(known[:12])}"
-                raise CorpusError(
-                    f"{path}: no column '{column}' ({self.group}.{name} in the column map){hint}; "
-                    "write the right one, or null where there is none, into a file for --columns"
-                )
+                hint = nearest(column, known) or f"; there are {', '.join(list(known)[:12])}"
+                self._refuse(path, name, f"no column '{column}'", hint)
+            words, is_right = _TYPES.get(name, ("", None))
+            if is_right and not (is_right(known[column]) or pa.types.is_null(known[column])):
+                self._refuse(path, name, f"column '{column}' holds {known[column]} instead of {words}")
+
+    def _refuse(self, path: Path, name: str, fault: str, hint: str = "") -> NoReturn:
+        raise CorpusError(
+            f"{path}: {fault} ({self.group}.{name} in the column map){hint}; "
+            "write the right one, or null where there is none, into a file for --columns"
+        )
 
 
-def _paths(schema: pa.Schema) -> list[str]:
-    """Names of columns, and of fields inside lists of structs."""
-    found = []
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+_TYPES: Mapping[str, tuple[str, Callable[[pa.DataType], bool] | None]] = {
+    "start": ("whole numbers", pa.types.is_integer),
+    "stop": ("whole numbers", pa.types.is_integer),
+    "num_chunks": ("whole numbers", pa.types.is_integer),
+    "text": ("text", _is_text),
+}
+"""What a column must hold to be counted or cut with, by our names."""
+
+
+def _paths(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """Names of columns, and of fields inside lists of structs, with their types."""
+    found = {}
     for field in schema:
-        found.append(field.name)
+        found[field.name] = field.type
         kind = (
             field.type.value_type if pa.types.is_list(field.type) or pa.types.is_large_list(field.type) else field.type
         )
         if pa.types.is_struct(kind):
-            found += [f"{field.name}.{kind.field(i).name}" for i in range(kind.num_fields)]
+            found |= {f"{field.name}.{kind.field(i).name}": kind.field(i).type for i in range(kind.num_fields)}
     return found
 
 

@@ -102,7 +102,7 @@ def _rater(
 ) -> Iterator[tuple[Rater, Callable[[], dict[str, Any]]]]:
     """The rater, and what is to be added to the figures when it is done."""
     if endpoint is None or settings.llm is None:
-        yield EmbeddedRater(minilm(), drawn.chunks), dict
+        yield EmbeddedRater(minilm(), drawn.reference), dict
         return
     with Journal(answers) as journal:
         asker = Asker(settings.llm, endpoint, journal, say)

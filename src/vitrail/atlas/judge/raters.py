@@ -100,8 +100,8 @@ class EmbeddedRater:
         """
         if len(reference) < MIN_REFERENCE:
             raise CorpusError(
-                f"the embedded judge compares with {MIN_REFERENCE} passages or more, and {len(reference)} are drawn; "
-                "raise --sample, annotate more text, or ask a language model (--judge endpoint)"
+                f"the embedded judge needs {MIN_REFERENCE} passages to compare with, there are {len(reference)}; "
+                "annotate more text, or ask a language model (--judge endpoint)"
             )
         self._encoder = encoder
         self._vectors = self._encoded([chunk.text for chunk in reference])

@@ -25,6 +25,8 @@ from vitrail.settings import Seed, Settings
 SUCCESS = 2.0
 """A rating from which a label counts as right (§4.2)."""
 NUM_WORST = 10
+NUM_REFERENCE = 400
+"""Passages that a rater may compare with, at least, where the corpus has them."""
 
 
 class RelevanceSettings(Settings):
@@ -67,12 +69,14 @@ class Drawn:
         pairs: every label of these chunks: chunk and concept.
         further: labels of other chunks, for the figures per concept.
         shuffled: passages with a label of another.
+        reference: passages drawn without regard to their labels, to compare with; `chunks` are the first of them.
     """
 
     chunks: tuple[Chunk, ...]
     pairs: tuple[tuple[Chunk, int], ...]
     further: tuple[tuple[Chunk, int], ...]
     shuffled: tuple[tuple[Chunk, int], ...]
+    reference: tuple[Chunk, ...]
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,9 @@ def draw(annotated: AnnotatedCorpus, settings: RelevanceSettings) -> Drawn:
     if not pairs:
         raise CorpusError(f"{annotated.path}: none of {len(chunks)} chunks carries a label; there is nothing to rate")
     shuffled = _shuffled(pairs, settings.shuffled, rng)
-    return Drawn(tuple(chunks), tuple(pairs), tuple(_few_of_each(others, settings.per_concept)), tuple(shuffled))
+    further = _few_of_each(others, settings.per_concept)
+    reference = pool[: max(settings.sample, NUM_REFERENCE)]
+    return Drawn(tuple(chunks), tuple(pairs), tuple(further), tuple(shuffled), tuple(reference))
 
 
 def rate(drawn: Drawn, library: ConceptLibrary, rater: Rater) -> Ratings:
