@@ -191,7 +191,7 @@ def _concepts(
     taken = [concept.name for concept in own]
     said = say_from_tags(found.detector, selection.labelled, encoded.space, tagging, chunks, taken=taken)
     if settings.namer == "endpoint" and asker is not None and settings.llm is not None:
-        said = say_by_llm(said, found, encoded, tagging, chunks, asker, settings.llm.concept)
+        said = say_by_llm(said, found, encoded, tagging, chunks, asker, settings.llm.concept, taken)
     evidence = Evidence(found.detector, selection.thresholds, selection.labelled, said.kinds)
     concepts = Concepts(evidence, said, own)
     decided = decide(concepts, settings.decisions, encoded, tagging, chunks, settings, resources.say)

@@ -20,7 +20,7 @@ class AtlasSettings(Settings):
     chunk_chars: int = Field(default=DEFAULT_MAX_CHARS, ge=64)
     """Longest chunk in characters."""
     max_chunks: int = Field(default=40_000, ge=50)
-    """Chunks sampled to build from (whole documents, drawn by id); annotation has no such limit."""
+    """Chunks sampled to build from (by document id; the last document may be cut); annotation has no such limit."""
     max_tags: int = Field(default=24_000, ge=100)
     """Unique tags kept, by the number of chunks they stand for."""
     min_prevalence: float | None = Field(default=None, gt=0, lt=1)

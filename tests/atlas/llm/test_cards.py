@@ -23,13 +23,15 @@ def server() -> Iterator[ChatServer]:
         yield running
 
 
-def named(server: ChatServer, folder: Path, answers: dict[str, str]) -> tuple[list[Named], dict[str, int]]:
+def named(
+    server: ChatServer, folder: Path, answers: dict[str, str], others: tuple[str, ...] = ()
+) -> tuple[list[Named], dict[str, int]]:
     """Names, where the answer is chosen by the first tag of the question."""
     server.script = lambda q, n: Act(answers[q.removeprefix("Tags: ").split("\n")[0].split(", ")[0]])
     endpoint = Endpoint(url=server.url, max_retries=0, max_fault_share=1)
     with Journal(folder / "a.jsonl") as journal:
         asker = Asker(LanguageModel(model="m", attempts=1), endpoint, journal)
-        return name_by_llm(CONCEPTS, asker, Prompt.builtin("concept")), asker.tally.counts()
+        return name_by_llm(CONCEPTS, asker, Prompt.builtin("concept"), others), asker.tally.counts()
 
 
 def said(name: str, kind: str = "content") -> str:
@@ -81,3 +83,10 @@ def test_names_can_be_steered_and_printed(server: ChatServer, tmp_path: Path) ->
     found, _ = named(server, tmp_path, answers)
     assert [one.name for one in found] == ["Goods, ships", "imports", "be kind [31m"]
     assert all(one.description.isprintable() for one in found)
+
+
+def test_a_name_of_the_starter_set_is_not_given_again(server: ChatServer, tmp_path: Path) -> None:
+    """Two cards of one name: steering and decisions by name would mean whichever comes first."""
+    answers = {"exports": said("Trade"), "imports": said("Customs"), "please": said("Polite tone", "tone")}
+    found, _ = named(server, tmp_path, answers, others=("polite tone",))
+    assert [one.name for one in found] == ["Trade", "Customs", "Polite tone (please, kindly)"]

@@ -66,13 +66,14 @@ class Named:
     is_by_llm: bool
 
 
-def name_by_llm(concepts: Sequence[ToName], asker: Asker, prompt: Prompt) -> list[Named]:
+def name_by_llm(concepts: Sequence[ToName], asker: Asker, prompt: Prompt, others: Sequence[str] = ()) -> list[Named]:
     """Name concepts.
 
     Args:
         concepts: in the order of the library.
         asker: whose model and journal are used.
         prompt: asks for a name, given `{tags}`, `{words}` and `{examples}`.
+        others: names of further concepts of the library, which are not given again.
 
     Returns:
         the names in the same order.
@@ -84,7 +85,7 @@ def name_by_llm(concepts: Sequence[ToName], asker: Asker, prompt: Prompt) -> lis
     answers = asker.ask([_question(concept, prompt) for concept in concepts], ConceptAnswer, "concepts")
     # An embedded name is spoken for until its own concept lets go of it.
     kept = {c.name.casefold() for c, answer in zip(concepts, answers, strict=True) if answer is None}
-    taken = set(kept)
+    taken = kept | {name.casefold() for name in others}
     named = []
     for concept, answer in zip(concepts, answers, strict=True):
         if answer is None:

@@ -16,7 +16,14 @@ from vitrail.atlas.tags.tagging import Tagging
 
 
 def say_by_llm(
-    said: Sayings, found: Found, encoded: Encoded, tagging: Tagging, chunks: Chunks, asker: Asker, prompt: Prompt
+    said: Sayings,
+    found: Found,
+    encoded: Encoded,
+    tagging: Tagging,
+    chunks: Chunks,
+    asker: Asker,
+    prompt: Prompt,
+    others: Sequence[str],
 ) -> Sayings:
     """What a language model says of found concepts; where it gives no answer, what was said before stays.
 
@@ -28,6 +35,7 @@ def say_by_llm(
         chunks: the sample.
         asker: of the language model.
         prompt: asks for a name.
+        others: names of concepts that are not found ones.
 
     Returns:
         names, descriptions and kinds.
@@ -47,7 +55,7 @@ def say_by_llm(
         )
         for c, (name, description, kind) in enumerate(zip(said.names, said.descriptions, said.kinds, strict=True))
     ]
-    named = name_by_llm(shown, asker, prompt)
+    named = name_by_llm(shown, asker, prompt, others)
     return Sayings(
         [one.name for one in named],
         [one.description for one in named],
