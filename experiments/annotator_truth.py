@@ -16,7 +16,7 @@ from vitrail.artifacts import read_whole
 from vitrail.atlas.annotator import Annotator
 from vitrail.atlas.annotator.blanking import blank, tag_pattern
 from vitrail.atlas.annotator.encoders import ChunkEncoder
-from vitrail.atlas.annotator.fit import Evidence, FittedAnnotator, fit_annotator
+from vitrail.atlas.annotator.fit import Evidence, FitInputs, FittedAnnotator, fit_annotator
 from vitrail.atlas.annotator.reading import Reader
 from vitrail.atlas.concepts.encoder import MiniLM
 from vitrail.atlas.concepts.geometry import chunk_vectors, unit
@@ -62,7 +62,8 @@ class Given:
         evidence = self.evidence
         if own:
             evidence = Evidence.none(len(self.tags), self.encoded.space.vectors.shape[1])
-        return fit_annotator(self.texts, self.heldout, self.tags, self.encoded, evidence, own, encoder, settings)
+        inputs = FitInputs(self.texts, self.heldout, self.tags, self.encoded, evidence, own)
+        return fit_annotator(inputs, encoder, settings)
 
 
 def restore(atlas_dir: Path, corpus_dir: Path, num_chunks: int, num_concepts: int, num_judged: int) -> Given:

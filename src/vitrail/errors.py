@@ -5,6 +5,7 @@ user can mend the input, 1 where a run failed (`RunFailed`). Anything else is ou
 its traceback.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -60,14 +61,18 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
 
     Args:
         name: what was typed.
-        known: the words that exist.
+        known: the words that exist; one that lists several, as the name of a concept does (`car, cars`), is as close
+            as the closest of them.
         count: how many to suggest at most.
 
     Returns:
         text such as `; did you mean 'cardiology'?`, ready to append to a message.
     """
-    by_folded = {word.casefold(): word for word in known}
-    close = get_close_matches(name.casefold(), list(by_folded), n=count, cutoff=0.5)
-    if not close:
-        return ""
-    return "; did you mean " + " or ".join(f"'{by_folded[word]}'" for word in close) + "?"
+    called = defaultdict[str, list[str]](list)
+    for word in known:
+        folded = word.casefold()
+        for part in dict.fromkeys([folded, *folded.split(", ")]):
+            called[part].append(word)
+    close = get_close_matches(name.casefold(), list(called), n=count, cutoff=0.5)
+    words = list(dict.fromkeys(word for part in close for word in called[part]))[:count]
+    return "; did you mean " + " or ".join(f"'{word}'" for word in words) + "?" if words else ""

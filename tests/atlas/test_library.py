@@ -56,6 +56,18 @@ def test_unknown_ids_name_the_count(library: ConceptLibrary) -> None:
         library.card("known", 3)
 
 
+def test_an_unknown_name_gets_those_that_list_its_like() -> None:
+    library = ConceptLibrary([make_card(i, name) for i, name in enumerate(("card", "wagon, cars, engine", "rain"))])
+    with pytest.raises(ConceptNotFound, match=r"did you mean 'wagon, cars, engine' or 'card'\?"):
+        library.find("car")
+
+
+def test_search_ranks_the_concept_that_is_called_so_first() -> None:
+    names = ("oil and gas law, oil", "oil, prices of oil", "oil")
+    library = ConceptLibrary([make_card(i, name) for i, name in enumerate(names)])
+    assert library.search("Oil")[0].concept_id == 2
+
+
 def test_search_ranks_names_before_words(library: ConceptLibrary) -> None:
     assert library.search("path")[0].name == "shortest path"
     assert library.search("nothing-like-it") == []

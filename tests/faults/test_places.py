@@ -73,7 +73,7 @@ def test_trace_calibration_and_demo_on_a_read_only_disk(world: World, disk: Smal
     done = vitrail("steer", "calibrate", model, "--packed", world.of("packed"), folder=tmp_path)
     assert_refused(done, "calibration.json", "read-only")
     done = vitrail("demo", "--corpus", world.texts, "--out", disk.place / "demo", folder=tmp_path)
-    assert_refused(done, "demo", "Read-only")
+    assert_refused(done, "demo: the file system is read-only")
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -170,8 +170,10 @@ def _is_one_of(error: Exception, codes: frozenset[int]) -> bool:
 
 
 def _belongs(place: Path, path: Path) -> bool:
-    """Whether a place is a path, below it, or of the hidden ones beside it where it is made."""
-    if not place.is_relative_to(path.parent) or place == path.parent:
+    """Whether a place is a path, above it, below it, or of the hidden ones beside it where it is made."""
+    if path.is_relative_to(place):
+        return True
+    if not place.is_relative_to(path.parent):
         return False
     first = place.relative_to(path.parent).parts[0]
     return first == path.name or first.startswith(f".{path.name}.")

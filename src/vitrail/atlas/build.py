@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from vitrail.artifacts import Manifest, Stage, content_id, read_manifest
 from vitrail.atlas.annotator import TAGS_NAME, Annotator
-from vitrail.atlas.annotator.fit import Evidence, fit_annotator
+from vitrail.atlas.annotator.fit import Evidence, FitInputs, fit_annotator
 from vitrail.atlas.annotator.storing import make_encoder
 from vitrail.atlas.concepts.deciding import Concepts, decide
 from vitrail.atlas.concepts.describing import Sayings, make_library, say_from_tags
@@ -212,9 +212,8 @@ def _finished(
 ) -> Atlas:
     """Annotator, cards and their places in the taxonomy."""
     encoder = make_encoder(settings.encoder, encoded.space.vectors, resources.endpoint)
-    fitted = fit_annotator(
-        chunks.texts, heldout, tagging.table.tags, encoded, concepts.evidence, concepts.own, encoder, settings
-    )
+    inputs = FitInputs(chunks.texts, heldout, tagging.table.tags, encoded, concepts.evidence, concepts.own)
+    fitted = fit_annotator(inputs, encoder, settings)
     thresholds = fitted.annotator.scoring.thresholds
     library = make_library(concepts.said, concepts.own, fitted.labelled, thresholds, chunks)
     paths = place(library.cards, minilm().encode)
@@ -238,7 +237,13 @@ def _tag_table(encoded: Encoded, tagging: Tagging, annotator: Annotator) -> pa.T
     )
 
 
-def atlas_of_own(own: Sequence[OwnConcept], texts: Sequence[str], settings: AtlasSettings, out: Path) -> Manifest:
+def atlas_of_own(
+    own: Sequence[OwnConcept],
+    texts: Sequence[str],
+    settings: AtlasSettings,
+    out: Path,
+    resources: Resources | None = None,
+) -> Manifest:
     """An atlas (kind `atlas`) of concepts that people gave, with nothing found.
 
     Args:
@@ -246,6 +251,7 @@ def atlas_of_own(own: Sequence[OwnConcept], texts: Sequence[str], settings: Atla
         texts: among which they are learnt: the examples, and others if there are.
         settings: sizes, methods and seed.
         out: directory to be made.
+        resources: the server of embeddings, where an encoder asks one.
 
     Returns:
         the manifest.
@@ -275,7 +281,7 @@ def atlas_of_own(own: Sequence[OwnConcept], texts: Sequence[str], settings: Atla
             tagging,
             chunks,
             settings,
-            Resources(),
+            resources or Resources(),
             CLUSTERS.empty_table(),
         )
         atlas.write(writing.dir)

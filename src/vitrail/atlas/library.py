@@ -150,7 +150,7 @@ class ConceptLibrary:
         return card
 
     def search(self, query: str, limit: int = 10) -> list[Card]:
-        """Cards that fit a query: in the name first, then in the words, then in the description.
+        """Cards that fit a query: called so first, then in the name, in the words, in the description.
 
         Args:
             query: words; each that matches counts.
@@ -159,8 +159,8 @@ class ConceptLibrary:
         Returns:
             the best first.
         """
-        wanted = _folded(query).split()
-        scored = [(-sum(_match(card, word) for word in wanted), i) for i, card in enumerate(self.cards)]
+        wanted = _folded(query)
+        scored = [(-_fit(card, wanted), i) for i, card in enumerate(self.cards)]
         return [self.cards[i] for score, i in sorted(scored) if score < 0][:limit]
 
     def save(self, path: Path) -> None:
@@ -229,6 +229,12 @@ def _card(row: Mapping[str, Any]) -> Card:
 
 def _folded(text: str) -> str:
     return " ".join(text.casefold().split())
+
+
+def _fit(card: Card, query: str) -> float:
+    name = _folded(card.name)
+    called_so = 16.0 if query == name else 8.0 if query in name.split(", ") else 0.0
+    return called_so + sum(_match(card, word) for word in query.split())
 
 
 def _match(card: Card, word: str) -> float:

@@ -69,6 +69,6 @@ def too_small(num_chunks: int, num_concepts: int) -> str:
     """
     return (
         f"the corpus is too small for an atlas: {num_chunks} training chunks give {num_concepts} "
-        f"concepts, at least {MIN_CONCEPTS} are needed; add text (hundreds of paragraphs of English prose in "
-        "several documents)"
+        f"concepts, at least {MIN_CONCEPTS} are needed; add text (hundreds of paragraphs of prose, in several "
+        "documents)"
     )

@@ -9,6 +9,8 @@ from vitrail.artifacts import Manifest, read_json
 from vitrail.atlas import AtlasSettings
 from vitrail.atlas.imports import REPORT_NAME, LabelColumns, check_lines, import_release, load_map
 from vitrail.atlas.imports.own_atlas import import_labels
+from vitrail.atlas.resources import Resources
+from vitrail.cli.endpoints import split_endpoint
 from vitrail.cli.output import Json, Overrides, described, emit, parse_overrides, working
 from vitrail.errors import ConfigError
 
@@ -32,7 +34,7 @@ def import_source(
 
     Args:
         source: a table of labels (.csv, .tsv, .jsonl, .parquet), or the folder of an atlas release.
-        overrides: settings of the atlas that a table becomes.
+        overrides: settings of the atlas that a table becomes; `--endpoint.url` names a server of embeddings.
         out: directory to make.
         columns: of a release: YAML file with the lines of the column map that differ.
         encode: of a release: give every chunk a MiniLM vector, so that it can be indexed by meaning.
@@ -50,10 +52,11 @@ def import_source(
             raise ConfigError(
                 "--columns and --encode are for a release's folder; a table of labels has --concept and --text"
             )
-        settings = AtlasSettings.load(overrides=parse_overrides(overrides))
+        endpoint, values = split_endpoint(parse_overrides(overrides), None, None)
+        settings = AtlasSettings.load(overrides=values)
         named = LabelColumns.parse({"concept": concept, "text": text, "separator": separator}, where="flags")
         with working("fitting the annotator to the labels"):
-            manifest, report = import_labels(source, out, named, settings), []
+            manifest, report = import_labels(source, out, named, settings, Resources(endpoint=endpoint)), []
     result = {"id": manifest.id, "kind": manifest.kind, "counts": manifest.counts, "checks": report}
     emit(result, json, "\n".join([described(out, manifest.counts), *check_lines(report)]))
 

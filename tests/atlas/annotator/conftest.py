@@ -7,7 +7,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from vitrail.atlas.annotator import Detector, make_encoder
-from vitrail.atlas.annotator.fit import Evidence, FittedAnnotator, fit_annotator
+from vitrail.atlas.annotator.fit import Evidence, FitInputs, FittedAnnotator, fit_annotator
 from vitrail.atlas.concepts.geometry import unit
 from vitrail.atlas.concepts.own import OwnConcept
 from vitrail.atlas.concepts.space import Encoded, encode
@@ -48,10 +48,9 @@ class Small:
     def fit(self, own: tuple[OwnConcept, ...] = (), settings: AtlasSettings = SETTINGS) -> FittedAnnotator:
         """An annotator with the encoder of tags."""
         encoder = make_encoder("tags", self.encoded.space.vectors)
+        inputs = FitInputs(self.texts, self.heldout, self.tags, self.encoded, self.evidence, own)
         with threadpool_limits(1):
-            return fit_annotator(
-                self.texts, self.heldout, self.tags, self.encoded, self.evidence, own, encoder, settings
-            )
+            return fit_annotator(inputs, encoder, settings)
 
 
 def _texts(words: list[list[str]], count: int, seed: int) -> tuple[list[str], np.ndarray]:

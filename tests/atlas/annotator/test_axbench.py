@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from vitrail.atlas.annotator import MiniLMEncoder
-from vitrail.atlas.annotator.fit import Evidence, fit_annotator
+from vitrail.atlas.annotator.fit import Evidence, FitInputs, fit_annotator
 from vitrail.atlas.concepts.own import OwnConcept
 from vitrail.atlas.concepts.space import encode
 from vitrail.atlas.sample import Chunks
@@ -38,9 +38,8 @@ def test_concepts_from_a_description_and_eight_examples() -> None:
         tagging, Chunks(corpus, np.arange(len(corpus)), np.zeros(len(corpus), np.int64), [""]), 0, "company"
     )
     none = Evidence.none(len(tagging.table.tags), encoded.space.vectors.shape[1])
-    fitted = fit_annotator(
-        corpus, [], tagging.table.tags, encoded, none, own, MiniLMEncoder(), AtlasSettings(num_concepts=4)
-    )
+    inputs = FitInputs(corpus, [], tagging.table.tags, encoded, none, own)
+    fitted = fit_annotator(inputs, MiniLMEncoder(), AtlasSettings(num_concepts=4))
     judged = []
     for number in range(NUM_CONCEPTS):
         for category in ("positive", "negative"):

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from tests.atlas.annotator.conftest import SETTINGS, Small
 from tests.atlas.annotator.embedding_server import WIDTH, good, serving, vector
 from vitrail.atlas.annotator import TAGS_NAME, Annotator, EndpointEncoder, make_encoder
-from vitrail.atlas.annotator.fit import fit_annotator
+from vitrail.atlas.annotator.fit import FitInputs, fit_annotator
 from vitrail.atlas.llm.endpoint import Endpoint
 from vitrail.errors import ConfigError, RunFailed
 
@@ -79,7 +79,7 @@ def test_an_atlas_of_a_servers_vectors(small: Small, tmp_path: Path) -> None:
     """Fitted, saved, and used again with the address given anew; another width is refused."""
     with serving(good) as (url, _):
         encoder = make_encoder("endpoint:m", small.encoded.space.vectors, _endpoint(url))
-        fitted = fit_annotator(
+        inputs = FitInputs(
             small.texts[:120],
             small.heldout[:20],
             small.tags,
@@ -92,10 +92,8 @@ def test_an_atlas_of_a_servers_vectors(small: Small, tmp_path: Path) -> None:
                 [rows[rows < 120] for rows in small.evidence.labelled],
                 small.evidence.kinds,
             ),
-            [],
-            encoder,
-            SETTINGS,
         )
+        fitted = fit_annotator(inputs, encoder, SETTINGS)
         pq.write_table(pa.table({"tag": list(small.tags)}), tmp_path / TAGS_NAME)
         fitted.annotator.save(tmp_path)
         again = Annotator.load(tmp_path, _endpoint(url))

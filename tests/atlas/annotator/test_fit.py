@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 from tests.atlas.annotator.conftest import KNOWN, NUM_TOPICS, SETTINGS, TONE, Small
 from vitrail.atlas.annotator import TAGS_NAME, Annotator, make_encoder
 from vitrail.atlas.annotator.blanking import blank, tag_pattern
-from vitrail.atlas.annotator.fit import Evidence, FittedAnnotator, fit_annotator
+from vitrail.atlas.annotator.fit import Evidence, FitInputs, FittedAnnotator, fit_annotator
 from vitrail.atlas.annotator.storing import WEIGHTS_NAME
 from vitrail.atlas.concepts.geometry import chunk_vectors
 from vitrail.atlas.concepts.own import OwnConcept
@@ -116,7 +116,7 @@ def test_an_own_concept_from_examples_or_description_alone(small: Small, counted
     own = OwnConcept(name="mine", description=", ".join(small.words[4][:10]), examples=tuple(mine))
     none = Evidence.none(len(small.tags), small.encoded.space.vectors.shape[1])
     encoder = make_encoder("tags", small.encoded.space.vectors)
-    fitted = fit_annotator(small.texts, [], small.tags, small.encoded, none, [own], encoder, SETTINGS)
+    fitted = fit_annotator(FitInputs(small.texts, [], small.tags, small.encoded, none, [own]), encoder, SETTINGS)
     odds = fitted.annotator.log_odds(small.heldout, [0])[:, 0]
     assert _auc(small.heldout_topics == 4, odds) > 0.95
     labelled = np.isin(np.arange(len(small.texts)), fitted.labelled[0])

@@ -150,7 +150,7 @@ def test_a_name_or_text_that_can_be_none_is_refused(entry: object, message: str)
         ),
         (
             {"action": "rename", "concept": {"name": "engine", "tags": ["loan", "credit", "rate", "x", "y"]}},
-            "changes nothing; give a name, a description or a kind",
+            "changes nothing; give a new name, a description or a kind",
         ),
         (
             {"action": "rename", "concept": "engine", "name": "RIVER, stream"},

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.atlas.annotator.embedding_server import good, serving
 from tests.atlas.imports.releases import make_release
 from vitrail.atlas import AnnotatedCorpus, Annotator, ConceptLibrary
 from vitrail.atlas.concepts.edits import concepts_of
@@ -93,3 +94,16 @@ def test_a_table_with_too_little_text_is_one_line(tmp_path: Path, type_in: Type)
     code, _, err = type_in(tmp_path / "labels.csv", "--out", tmp_path / "a")
     assert (code, len(err.strip().splitlines()[-1]) > 0, "Traceback" in err) == (2, True, False)
     assert not (tmp_path / "a").exists()
+
+
+def test_a_table_whose_texts_a_server_encodes(tmp_path: Path, type_in: Type) -> None:
+    rows = [{"concept": name, "text": part} for name in sorted(topics) for part in topics[name].split("\n\n")[:2]]
+    labels = tmp_path / "labels.jsonl"
+    labels.write_text("".join(json.dumps(row) + "\n" for row in rows[:40]))
+    words = (labels, "--out", tmp_path / "atlas", "--encoder", "endpoint:m")
+    code, _, err = type_in(*words)
+    assert (code, "--endpoint.url" in err) == (2, True)
+    with serving(good) as (url, requests):
+        code, _, err = type_in(*words, "--endpoint.url", url)
+    assert code == 0, err
+    assert len(requests) > 1

@@ -120,6 +120,7 @@ BAD: Mapping[str, tuple[str, bytes, str]] = {
     "nearest column": ("a.csv", b"concepts,text\na,b\n", r"no column 'concept' in line 2; did you mean 'concepts'\?"),
     "other column": ("a.csv", b"x,y\na,b\n", r"no column 'text' in line 2.*--concept and --text"),
     "fields": ("a.csv", b"concept,text\na,b,c\n", r"line 2 has 3 fields, the first line has 2"),
+    "columns": ("a.csv", b"concept,text,text\na,b,c\n", r"the first line names 'text' twice; give every column"),
     "quote": ("a.csv", b'concept,text\na,"b"c"\n', r"not valid CSV in UTF-8"),
     "encoding": ("a.tsv", b"concept\ttext\na\t\xff\xfe\n", r"not valid TSV in UTF-8"),
     "no json": ("a.jsonl", b'{"concept": "a", "text": "b"}\n{"conc\n', r"line 2 is not JSON"),

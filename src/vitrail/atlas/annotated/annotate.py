@@ -83,8 +83,9 @@ def annotate_corpus(
             WriteShard(Shelf(writing.work), annotate),
         ]
         job = Job(steps, len(shards), writing.work, resources.workers)
-        with _swept(job), _watched(job, on_progress):
-            markers = _finished_shards(job, engine or LocalEngine())
+        with _swept(job):
+            with _watched(job, on_progress):
+                markers = _finished_shards(job, engine or LocalEngine())
             if not sum(marker.counts.get("chunks", 0) for marker in markers):
                 job.clear()
                 raise CorpusError(f"{corpus_dir}: the corpus holds no text to annotate; import documents with text")
@@ -180,9 +181,12 @@ def _watched(job: Job, on_progress: Callable[[int, int], None] | None) -> Iterat
         return
     is_over = threading.Event()
 
+    def tell() -> None:
+        on_progress(Shelf(job.work).finished(job.num_tasks), job.num_tasks)
+
     def watch() -> None:
         while not is_over.wait(_POLL_S):
-            on_progress(Shelf(job.work).finished(job.num_tasks), job.num_tasks)
+            tell()
 
     watching = threading.Thread(target=watch, daemon=True)
     watching.start()
@@ -191,3 +195,4 @@ def _watched(job: Job, on_progress: Callable[[int, int], None] | None) -> Iterat
     finally:
         is_over.set()
         watching.join()
+    tell()

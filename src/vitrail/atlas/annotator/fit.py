@@ -68,6 +68,27 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class FitInputs:
+    """What an annotator is fitted from.
+
+    Attributes:
+        texts: R chunks that the atlas is built from.
+        heldout: chunks of other documents, to calibrate on; may be few or none.
+        tags: n known tags.
+        encoded: tags and chunks as vectors.
+        evidence: the automatic concepts.
+        own: concepts that people gave.
+    """
+
+    texts: Sequence[str]
+    heldout: Sequence[str]
+    tags: Sequence[str]
+    encoded: Encoded
+    evidence: Evidence
+    own: Sequence[OwnConcept] = ()
+
+
+@dataclass(frozen=True)
 class FittedAnnotator:
     """The annotator and what it says of the chunks it was built from.
 
@@ -80,25 +101,11 @@ class FittedAnnotator:
     labelled: list[NDArray[np.int64]]
 
 
-def fit_annotator(
-    texts: Sequence[str],
-    heldout: Sequence[str],
-    tags: Sequence[str],
-    encoded: Encoded,
-    evidence: Evidence,
-    own: Sequence[OwnConcept],
-    encoder: ChunkEncoder,
-    settings: AtlasSettings,
-) -> FittedAnnotator:
+def fit_annotator(inputs: FitInputs, encoder: ChunkEncoder, settings: AtlasSettings) -> FittedAnnotator:
     """An annotator of automatic and own concepts.
 
     Args:
-        texts: R chunks that the atlas is built from.
-        heldout: chunks of other documents, to calibrate on; may be few or none.
-        tags: n known tags.
-        encoded: tags and chunks as vectors.
-        evidence: the automatic concepts.
-        own: concepts that people gave.
+        inputs: chunks, tags and concepts.
         encoder: of chunks.
         settings: loss, rule of labels, prevalence limits, seed.
 
@@ -108,34 +115,32 @@ def fit_annotator(
     Raises:
         CorpusError: an own concept of which nothing is known to the corpus.
     """
-    return _Fit(texts, heldout, tags, encoded, evidence, own, encoder, settings).run()
+    return _Fit(inputs, encoder, settings).run()
 
 
 class _Fit:
     """The steps of one fit, and what they share."""
 
-    def __init__(
-        self,
-        texts: Sequence[str],
-        heldout: Sequence[str],
-        tags: Sequence[str],
-        encoded: Encoded,
-        evidence: Evidence,
-        own: Sequence[OwnConcept],
-        encoder: ChunkEncoder,
-        settings: AtlasSettings,
-    ):
+    def __init__(self, inputs: FitInputs, encoder: ChunkEncoder, settings: AtlasSettings):
+        self.encoded, self.evidence, self.own, self.settings = inputs.encoded, inputs.evidence, inputs.own, settings
+        texts, encoded, evidence = inputs.texts, inputs.encoded, inputs.evidence
         first = len(evidence.labelled)
-        self.encoded, self.evidence, self.own, self.settings = encoded, evidence, own, settings
-        self.reader = Reader(tags, encoded.rarity, encoder, own_marker(own, texts, first))
+        self.reader = Reader(inputs.tags, encoded.rarity, encoder, own_marker(self.own, texts, first))
         self.vectors = encoder.encode(texts, encoded.weighted) if encoder.reads_text else encoded.rows
         marks = [self.reader.marker.find(text) for text in texts]
-        self.known = read_own(own, self.reader, encoded.space, texts, marks, first)
+        self.known = read_own(self.own, self.reader, encoded.space, texts, marks, first)
         self.detector = evidence.detector.extended(self.known.tag_centroids, encoded.rows)
-        self.marked = mark_table(marks, self.reader.marker, first + len(own))
-        self.heldout = self.reader.read(heldout)
+        self.marked = mark_table(marks, self.reader.marker, first + len(self.own))
+        self.heldout = self.reader.read(inputs.heldout)
         self.teacher = Teacher(
-            texts, tags, encoded.weighted, self.vectors, encoder, evidence.detector, evidence.labelled, settings.seed
+            texts,
+            inputs.tags,
+            encoded.weighted,
+            self.vectors,
+            encoder,
+            evidence.detector,
+            evidence.labelled,
+            settings.seed,
         )
 
     def run(self) -> FittedAnnotator:

@@ -58,8 +58,8 @@ class Rename(Settings):
 
     @model_validator(mode="after")
     def _says_something(self) -> "Rename":
-        if self.name is None and self.description is None and self.kind is None:
-            raise ValueError("changes nothing; give a name, a description or a kind")
+        if self.name in (None, self.concept.name) and self.description is None and self.kind is None:
+            raise ValueError("changes nothing; give a new name, a description or a kind")
         return self
 
 

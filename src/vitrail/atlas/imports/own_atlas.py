@@ -5,10 +5,13 @@ from pathlib import Path
 from vitrail.artifacts import Manifest
 from vitrail.atlas.build import atlas_of_own
 from vitrail.atlas.imports.labels import LabelColumns, read_labels
+from vitrail.atlas.resources import Resources
 from vitrail.atlas.settings import AtlasSettings
 
 
-def import_labels(path: Path, out: Path, columns: LabelColumns, settings: AtlasSettings) -> Manifest:
+def import_labels(
+    path: Path, out: Path, columns: LabelColumns, settings: AtlasSettings, resources: Resources | None = None
+) -> Manifest:
     """Make an atlas (kind `atlas`) whose concepts are those of a table of labels.
 
     Args:
@@ -16,6 +19,7 @@ def import_labels(path: Path, out: Path, columns: LabelColumns, settings: AtlasS
         out: directory to be made.
         columns: what its columns are called.
         settings: of the atlas.
+        resources: the server of embeddings, where an encoder asks one.
 
     Returns:
         the manifest.
@@ -26,4 +30,4 @@ def import_labels(path: Path, out: Path, columns: LabelColumns, settings: AtlasS
         RunFailed: the disk is full.
     """
     labels = read_labels(path, columns)
-    return atlas_of_own(labels.concepts, [document.text for document in labels.documents], settings, out)
+    return atlas_of_own(labels.concepts, [document.text for document in labels.documents], settings, out, resources)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,11 +49,18 @@ def _csv_rows(path: Path, delimiter: str) -> Iterator[tuple[int, Mapping[str, An
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             head = [name.strip() for name in next(reader, [])]
+            _require_distinct(path, head)
             for fields in reader:
                 if fields:
                     yield reader.line_num, _record(path, reader.line_num, head, fields)
     except (csv.Error, UnicodeDecodeError) as error:
         raise CorpusError(f"{path}: not valid {path.suffix[1:].upper()} in UTF-8 ({error}); save it as such") from error
+
+
+def _require_distinct(path: Path, head: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(head).items() if name and count > 1]
+    if twice:
+        raise CorpusError(f"{path}: the first line names '{twice[0]}' twice; give every column a name of its own")
 
 
 def _record(path: Path, number: int, head: Sequence[str], fields: Sequence[str]) -> Mapping[str, Any]:
