@@ -7,8 +7,6 @@ from typing import Annotated
 from cyclopts import Parameter, validators
 
 from vitrail.cli.output import Json, SeedFlag, emit
-from vitrail.cli.serve import serve as serve_model
-from vitrail.demo import closing_text, run_tour
 
 
 def demo(
@@ -34,6 +32,8 @@ def demo(
         serve: on a terminal, serve the model and its page at an address of this machine until Ctrl-C.
         json: print `summary.json` on stdout.
     """
+    from vitrail.demo import closing_text, run_tour  # all there is: seconds, which a misspelt flag need not wait for
+
     summary = run_tour(out, minutes=minutes, corpus=corpus, seed=seed)
     model, index = out / "model", out / "index"
     files = f"report   {out / 'report.html'}\nfigures  {out / 'summary.json'}"
@@ -41,4 +41,6 @@ def demo(
     ask = "" if is_watched else f"\nask it   vitrail serve {model} --index {index}"
     emit(summary, json, closing_text(out, summary) + "\n" + files + ask)
     if is_watched:
+        from vitrail.cli.serve import serve as serve_model
+
         serve_model(model, index=index, port=0)

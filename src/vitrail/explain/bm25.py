@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 from scipy.sparse import csr_array
-from sklearn.feature_extraction.text import CountVectorizer
 
 SATURATION = 1.5
 LENGTH_WEIGHT = 0.75
@@ -27,6 +26,8 @@ def bm25_scores(documents: Sequence[str], queries: Sequence[str]) -> Float[ndarr
 
     Cost: memory of one count matrix and of the [Q R] answer.
     """
+    from sklearn.feature_extraction.text import CountVectorizer  # loads slowly, and only an index is measured with it
+
     vectorizer = CountVectorizer(token_pattern=r"(?u)\w+", dtype=np.float32)
     counts = csr_array(vectorizer.fit_transform(documents))
     lengths = counts.sum(axis=1)

@@ -18,7 +18,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from vitrail.atlas import AnnotatedCorpus, Chunk
-from vitrail.atlas.judge import BagOfWords
 from vitrail.errors import ArtifactError
 from vitrail.metrics.concept_loss import Aggregation, chunk_concept_logits, prior_loss
 from vitrail.metrics.intervals import Interval, mean_interval, plain
@@ -94,6 +93,8 @@ def concept_detection(
     Raises:
         ArtifactError: the packed corpus was made from another annotated corpus.
     """
+    from vitrail.atlas.judge import BagOfWords  # loads scikit-learn, which who only generates need not wait for
+
     _check_same(packed, annotated)
     scores = chunk_scores(model, packed, how=how, num_sequences=num_sequences, seed=seed)
     chunks = _chunks_at(annotated, scores.rows)
