@@ -9,8 +9,6 @@ READY := $(VENV)/.ready
 OUT ?= runs/demo
 ARGS ?=
 
-# One thread a test process: more of them, in several processes, wait for one another.
-
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint format types clean
 
@@ -31,6 +29,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	@$(BIN)/vitrail demo --out $(OUT) $(ARGS)
 
+# One thread a process: several processes of several threads spend their time waiting for one another.
 test: $(READY)
 	@echo "Running the tests: about 15 minutes on two cores."
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
