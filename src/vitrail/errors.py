@@ -6,7 +6,7 @@ its traceback.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -56,7 +56,7 @@ class Stopped(VitrailError):
     exit_code = 143
 
 
-def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
+def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5) -> str:
     """A hint that names the closest known words, or an empty string where none is close.
 
     Args:
@@ -64,6 +64,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
         known: the words that exist; one that lists several, as the name of a concept does (`car, cars`), is as close
             as the closest of them.
         count: how many to suggest at most.
+        cutoff: how alike a word must be, 0..1 (`difflib`).
 
     Returns:
         text such as `; did you mean 'cardiology'?`, ready to append to a message.
@@ -73,6 +74,17 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
         folded = word.casefold()
         for part in dict.fromkeys([folded, *folded.split(", ")]):
             called[part].append(word)
-    close = get_close_matches(name.casefold(), list(called), n=count, cutoff=0.5)
-    words = list(dict.fromkeys(word for part in close for word in called[part]))[:count]
+    close = get_close_matches(name.casefold(), list(called), n=count, cutoff=cutoff)
+    return meant(list(dict.fromkeys(word for part in close for word in called[part]))[:count])
+
+
+def meant(words: Sequence[str]) -> str:
+    """A hint that names words.
+
+    Args:
+        words: what may have been meant, the likeliest first.
+
+    Returns:
+        text such as `; did you mean 'a' or 'b'?`, ready to append to a message; empty without words.
+    """
     return "; did you mean " + " or ".join(f"'{word}'" for word in words) + "?" if words else ""

@@ -1,6 +1,7 @@
 """The library: round trip, lookup by name, suggestions."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -60,6 +61,13 @@ def test_an_unknown_name_gets_those_that_list_its_like() -> None:
     library = ConceptLibrary([make_card(i, name) for i, name in enumerate(("card", "wagon, cars, engine", "rain"))])
     with pytest.raises(ConceptNotFound, match=r"did you mean 'wagon, cars, engine' or 'card'\?"):
         library.find("car")
+
+
+def test_an_unknown_name_gets_those_that_speak_of_it_rather_than_those_that_look_like_it() -> None:
+    speaks = replace(make_card(1, "harvest"), words=("exports", "crops"))
+    library = ConceptLibrary([make_card(0, "poverty, sector"), speaks])
+    with pytest.raises(ConceptNotFound, match=r"did you mean 'harvest'\?"):
+        library.find("exports")
 
 
 def test_search_ranks_the_concept_that_is_called_so_first() -> None:

@@ -13,10 +13,12 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vitrail.errors import ArtifactError, ConceptNotFound, nearest
+from vitrail.errors import ArtifactError, ConceptNotFound, meant, nearest
 
 LIBRARY_NAME = "concepts.parquet"
 CLUSTERS_NAME = "clusters.parquet"
+SLIP = 0.85
+"""How alike a name must be to what was typed (`difflib`) to be taken for a slip of the pen."""
 """Which clusters of tags there were, and what became of each."""
 
 Head = Literal["known", "discovered"]
@@ -145,8 +147,7 @@ class ConceptLibrary:
         names = self._names(head)
         card = names.get(_folded(name))
         if card is None:
-            hint = nearest(name, [known.name for known in names.values()]) or self._hint(name, head)
-            raise ConceptNotFound(f"no {head} concept is called '{name}'{hint}")
+            raise ConceptNotFound(f"no {head} concept is called '{name}'{self._hint(name, head)}")
         return card
 
     def search(self, query: str, limit: int = 10) -> list[Card]:
@@ -207,8 +208,11 @@ class ConceptLibrary:
         return {name: card for (card_head, name), card in self._by_name.items() if card_head == head}
 
     def _hint(self, name: str, head: str) -> str:
-        related = [f"'{card.name}'" for card in self.search(name, 50) if card.head == head][:3]
-        return f"; did you mean {' or '.join(related)}?" if related else "; `vitrail atlas search` lists them"
+        """What a wrong name may have meant: a slip of the pen, else what speaks of it, else what looks like it."""
+        names = [card.name for card in self.cards if card.head == head]
+        related = [card.name for card in self.search(name, 50) if card.head == head][:3]
+        slip = nearest(name, names, cutoff=SLIP)
+        return slip or meant(related) or nearest(name, names) or "; `vitrail atlas search` lists them"
 
 
 def _require_columns(schema: pa.Schema) -> None:
