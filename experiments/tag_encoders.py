@@ -34,7 +34,7 @@ from threadpoolctl import threadpool_limits
 from vitrail.atlas.annotator import Detector
 from vitrail.atlas.concepts.finding import find_concepts
 from vitrail.atlas.concepts.geometry import chunk_vectors, count_matrix, tf_idf
-from vitrail.atlas.concepts.space import TagVectors, encode
+from vitrail.atlas.concepts.space import VectorKind, encode
 from vitrail.atlas.sample import Chunks, gather_chunks
 from vitrail.atlas.settings import AtlasSettings
 from vitrail.atlas.tags import Tagger
@@ -144,7 +144,7 @@ def with_interval(values: list[float], seed: int) -> tuple[float, float, float]:
 
 
 def measure(
-    name: TagVectors,
+    name: VectorKind,
     corpus_chunks: Chunks,
     tagging: Tagging,
     held: HeldOut,
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--concepts", type=int, default=512)
     parser.add_argument("--chunks", type=int, default=40_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--encoders", nargs="+", default=list(get_args(TagVectors)), choices=get_args(TagVectors))
+    parser.add_argument("--encoders", nargs="+", default=list(get_args(VectorKind)), choices=get_args(VectorKind))
     parser.add_argument("--cache", type=Path, help="folder that keeps vectors of tags between runs")
     parser.add_argument("--out", type=Path, default=Path("docs/results/tag_encoders.csv"))
     options = parser.parse_args()

@@ -51,6 +51,11 @@ def test_a_wrong_name_gets_the_nearest(library: ConceptLibrary, name: str, hint:
         library.find(name)
 
 
+def test_a_number_of_any_length_is_no_concept(library: ConceptLibrary) -> None:
+    with pytest.raises(ConceptNotFound, match="no known concept is called"):
+        library.find("#" + "9" * 5_000)
+
+
 def test_unknown_ids_name_the_count(library: ConceptLibrary) -> None:
     assert library.num_known == 3
     with pytest.raises(ConceptNotFound, match="no known concept 3; the library has 3"):

@@ -13,6 +13,7 @@ import faiss
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from threadpoolctl import threadpool_limits
 
 from vitrail.artifacts import Manifest, Stage, content_id, read_manifest
@@ -146,18 +147,21 @@ def fit_atlas(
         encoded = encode(tagging, chunks, settings.seed, settings.tag_encoder, resources.cache)
         found = find_concepts(encoded, tagging, chunks, settings)
         concepts = _concepts(found, encoded, tagging, chunks, settings, resources, asker)
-        return _finished(
-            concepts, heldout, encoded, tagging, chunks, settings, resources, found.table(tagging.table.tags)
-        )
+        clusters = found.table(tagging.table.tags, concepts.evidence.detector)
+        return _finished(concepts, heldout, encoded, tagging, chunks, settings, resources, clusters)
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """No sum is split over threads, so that their number cannot change a bit."""
-    num_threads = faiss.omp_get_max_threads()
+    """No sum is split over threads, so that their number cannot change a bit.
+
+    PyTorch keeps its threads: all that it computes here are vectors of MiniLM, which gives each thread whole batches.
+    """
+    num_threads, num_torch_threads = faiss.omp_get_max_threads(), torch.get_num_threads()
     faiss.omp_set_num_threads(1)
     try:
         with threadpool_limits(1):
+            torch.set_num_threads(num_torch_threads)
             yield
     finally:
         faiss.omp_set_num_threads(num_threads)

@@ -17,9 +17,12 @@ from vitrail.errors import ArtifactError, ConceptNotFound, meant, nearest
 
 LIBRARY_NAME = "concepts.parquet"
 CLUSTERS_NAME = "clusters.parquet"
+"""Which clusters of tags there were, and what became of each."""
+
+MAX_DIGITS = 12
+"""Of a number that stands for a concept."""
 SLIP = 0.85
 """How alike a name must be to what was typed (`difflib`) to be taken for a slip of the pen."""
-"""Which clusters of tags there were, and what became of each."""
 
 Head = Literal["known", "discovered"]
 Kind = Literal["content", "tone", "demographic", "alignment"]
@@ -142,10 +145,9 @@ class ConceptLibrary:
         Raises:
             ConceptNotFound: no such name; the nearest ones are suggested.
         """
-        if name[:1] == "#" and name[1:].isdecimal():
+        if name[:1] == "#" and name[1:].isdecimal() and len(name) <= MAX_DIGITS:
             return self.card(head, int(name[1:]))
-        names = self._names(head)
-        card = names.get(_folded(name))
+        card = self._by_name.get((head, _folded(name)))
         if card is None:
             raise ConceptNotFound(f"no {head} concept is called '{name}'{self._hint(name, head)}")
         return card
@@ -203,9 +205,6 @@ class ConceptLibrary:
     @cached_property
     def _by_name(self) -> Mapping[tuple[str, str], Card]:
         return {(card.head, _folded(card.name)): card for card in reversed(self.cards)}
-
-    def _names(self, head: str) -> dict[str, Card]:
-        return {name: card for (card_head, name), card in self._by_name.items() if card_head == head}
 
     def _hint(self, name: str, head: str) -> str:
         """What a wrong name may have meant: a slip of the pen, else what speaks of it, else what looks like it."""

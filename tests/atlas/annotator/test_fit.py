@@ -103,6 +103,14 @@ def test_labels_do_not_depend_on_the_company_of_a_text(small: Small, fitted: Fit
         assert fitted.annotator.annotate([small.heldout[i]]).labels[0] == together.labels[i]
 
 
+def test_a_phrase_of_every_chunk_is_seen(small: Small) -> None:
+    texts = [f"{text} All of it is ours." for text in small.texts]
+    own = OwnConcept(name="ours", phrases=("all of it is ours",))
+    inputs = FitInputs(texts, [], small.tags, small.encoded, small.evidence, [own])
+    annotator = fit_annotator(inputs, make_encoder("tags", small.encoded.space.vectors), SETTINGS).annotator
+    assert annotator.scores(texts[:5]).tocsc()[:, [NUM_TOPICS]].nnz == 5
+
+
 def test_a_phrase_marks_an_own_concept(fitted: FittedAnnotator) -> None:
     text = "Come in, IF you  please."
     (label,) = (x for x in fitted.annotator.annotate([text]).labels[0] if x.concept_id == NUM_TOPICS)

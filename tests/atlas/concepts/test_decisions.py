@@ -233,6 +233,10 @@ def test_concepts_that_are_gone_are_all_named_at_once_or_passed_over() -> None:
         ([{"action": "merge", "concepts": ["a", "A"], "name": "b"}], "names 'a' twice; name each concept once"),
         ([{"action": "split", "concept": "a"}], "needs either 'into' (a number) or at least two 'parts'"),
         (
+            [{"action": "split", "concept": "a", "into": 2, "parts": [{"name": "b", "tags": ["c"]}]}],
+            "needs either 'into' (a number) or at least two 'parts'",
+        ),
+        (
             [{"action": "split", "concept": "a", "into": 2, "parts": [{"name": "x", "tags": ["t"]}] * 2}],
             "tag 't' stands in two parts; keep one",
         ),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from jaxtyping import Float32
 
 from tests.atlas.conftest import SETTINGS
 from vitrail.artifacts.stage import locked
+from vitrail.atlas import Annotator, ConceptLibrary, build_atlas
 from vitrail.atlas.concepts.applying import apply, find_draft
 from vitrail.atlas.concepts.decisions import Anchor, Rename, load_decisions
 from vitrail.atlas.concepts.edits import ANCHOR_TAGS, concepts_of, edit, entries
@@ -149,6 +151,28 @@ def test_entries_of_an_atlas_that_was_built_with_them_are_done(atlas: Path, path
 """
     path.write_text(text, encoding="utf-8")
     assert [entry.status for entry in entries(path, atlas)] == ["done", "done", "gone"]
+
+
+def test_an_edited_atlas_is_edited_again(run: Path, path: Path, tmp_path: Path) -> None:
+    """Decisions move the ids: every concept still has its own tags, and the table of clusters knows the new ids."""
+    atlas, again = run / "atlas", tmp_path / "again"
+    first, second, third, *_ = names(atlas)
+    edit(path, atlas, {"action": "merge", "concepts": [first, third], "name": "merged"})
+    edit(path, atlas, {"action": "forbid", "concept": second})
+    settings = SETTINGS.model_copy(update={"decisions": load_decisions(path)})
+    build_atlas(run / "corpus", again, settings)
+    annotator = Annotator.load(again)
+    state = concepts_of(again)
+    found = {card.name: card.concept_id for card in ConceptLibrary.load(again).cards}
+    for draft in state.drafts:
+        assert sorted(draft.members) == annotator.member_tags(found[draft.name])
+    assert {concept.name for concept in concepts_of(atlas).own} == {concept.name for concept in state.own}
+    clusters = {row["concept_id"]: row for row in pq.read_table(again / "clusters.parquet").to_pylist()}
+    for draft in state.drafts[1:]:
+        assert set(draft.members) <= set(clusters[found[draft.name]]["tags"])
+    assert found["merged"] not in clusters
+    dropped = pq.read_table(again / "clusters.parquet")["dropped"].to_pylist()
+    assert dropped.count("forbidden, merged or split by a decision") == 3
 
 
 def test_two_who_edit_at_once_do_not_lose_an_entry(atlas: Path, path: Path) -> None:

@@ -5,8 +5,9 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from scipy.sparse import coo_array, csr_array, hstack
 
-from vitrail.atlas.concepts.space import TagVectors, encode
+from vitrail.atlas.concepts.space import VectorKind, encode
 from vitrail.atlas.sample import Chunks
 from vitrail.atlas.tags import TagTable
 from vitrail.atlas.tags.tagging import Tagging, tag_chunks
@@ -32,8 +33,8 @@ def tagging(chunks: Chunks) -> Tagging:
     return tag_chunks(chunks.texts, 100)
 
 
-@pytest.mark.parametrize("name", get_args(TagVectors))
-def test_vectors_are_what_the_setting_says(name: TagVectors, chunks: Chunks, tagging: Tagging) -> None:
+@pytest.mark.parametrize("name", get_args(VectorKind))
+def test_vectors_are_what_the_setting_says(name: VectorKind, chunks: Chunks, tagging: Tagging) -> None:
     """Unit rows; the first half is meaning, the rest company, and either may be missing."""
     encoded = encode(tagging, chunks, 0, name)
     space = encoded.space
@@ -50,6 +51,25 @@ def test_a_cache_changes_no_bit(chunks: Chunks, tagging: Tagging, tmp_path: Path
     for _ in range(2):
         np.testing.assert_array_equal(encode(tagging, chunks, 0, cache=tmp_path).space.vectors, without.space.vectors)
     assert list(tmp_path.rglob("*.parquet"))
+
+
+def test_given_tags_keep_company_though_no_text_holds_them(chunks: Chunks, tagging: Tagging) -> None:
+    """What a language model calls "theory of graphs" stands in no text; it keeps the company of "vertices"."""
+    is_graph = np.array(["vertices" in text for text in chunks.texts])
+    column = coo_array((np.ones(is_graph.sum()), (np.flatnonzero(is_graph), np.zeros(is_graph.sum(), int))))
+    given = hstack([tagging.given, column.tocsr()]).tocsr()
+    occurrences = hstack([tagging.occurrences, csr_array((30, 1))]).tocsr()
+    tags, names = (*tagging.table.tags, "theory of graphs"), (*tagging.table.is_name, False)
+    space = encode(Tagging(TagTable(tags, tags, names), occurrences, given), chunks, 0, "company").space
+    cosines = space.vectors @ space.vectors[-1]
+    assert cosines[tags.index("vertices")] > 0.7
+    assert abs(cosines[tags.index("river")]) < 0.3
+
+
+def test_a_sample_of_three_chunks_has_topics() -> None:
+    texts = [SENTENCES[0]] * 3
+    few = Chunks(texts, np.arange(3), np.zeros(3, np.int64), [""])
+    assert encode(tag_chunks(texts, 100), few, 0, "company").rows.shape == (3, 128)
 
 
 def test_a_table_without_uses_filters_no_tag(chunks: Chunks, tagging: Tagging) -> None:

@@ -44,6 +44,13 @@ def test_every_main_class_can_hold_a_concept() -> None:
     assert {place.path[0] for place in TREE.places if place.is_leaf} == {main.path[0] for main in TREE.main}
 
 
+def test_any_labels_make_branches() -> None:
+    """Paths of an imported release need no code, or one with a dot behind it."""
+    cards = [replace(card(i, "x"), path=(label,)) for i, label in enumerate(("A. Physics", "QA76.9 Data", "", "plain"))]
+    assert [part.label for part in branch_of(cards).parts] == ["QA76.9 Data", "", "A. Physics", "plain"]
+    assert path_of_code(cards, "qa76.9") == ("QA76.9 Data",)
+
+
 def test_a_class_is_found_by_its_code_whatever_its_case() -> None:
     assert TREE.find("qa76").path == ("Q Science", "QA Mathematics and computing", "QA76 Computing")
     with pytest.raises(ConfigError, match="no class has the code 'QAA'; did you mean 'QA'"):

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from vitrail.atlas.concepts.geometry import count_matrix, specificity
 from vitrail.atlas.tags import Tagger, phrases, same_word, select_tags
+from vitrail.atlas.tags.choosing import choose_tags
 from vitrail.atlas.tags.normalise import fold
 
 
@@ -61,6 +62,13 @@ def test_specificity_by_hand() -> None:
     np.testing.assert_allclose(
         specificity(counts, groups), [1 - 1 / expected_two, 1 - 4 / expected_four, 0], atol=1e-12
     )
+
+
+def test_one_sign_for_several_words_is_one_word() -> None:
+    """U+FDFA stands for four words of Arabic, and is common in it."""
+    texts = [f"\u0645\u062d\u0645\u062f\ufdfa \u0643\u062a\u0627\u0628 {i}" for i in range(4)]
+    assert all(len(phrase.split()) <= 3 for text in texts for phrase in found(text))
+    choose_tags(texts, 3, 50)
 
 
 @settings(max_examples=25, deadline=None)

@@ -23,6 +23,9 @@ from vitrail.atlas.annotator.heads import SLAB_CONCEPTS, Heads
 POOLED = 20
 """Held-out chunks of a concept at which its own shift counts as much as the pooled one."""
 
+ABOVE_ALL = 0.5
+"""How far above its best chunk the threshold of a concept lies that evidence gives no label."""
+
 NEWTON_STEPS = 12
 PRIOR_COUNT = 5.0
 
@@ -68,8 +71,8 @@ def _matching(judged: Judged) -> tuple[Float64[np.ndarray, " C"], NDArray[np.int
     counts = np.array([len(rows) for rows in judged.labelled], np.int64)
     for concept, count in enumerate(counts):
         falling = np.sort(columns.data[columns.indptr[concept] : columns.indptr[concept + 1]])[::-1]
-        if count and len(falling):
-            found[concept] = falling[min(count, len(falling)) - 1]
+        if len(falling):
+            found[concept] = falling[min(count, len(falling)) - 1] if count else falling[0] + ABOVE_ALL
     return found, counts
 
 

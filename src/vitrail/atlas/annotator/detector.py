@@ -72,7 +72,7 @@ class Detector:
         mean, scale = (np.zeros(len(centroids), np.float32) for _ in range(2))
         found: list[tuple[NDArray[np.int64], int, NDArray[np.float32]]] = []
         for concept, cosines in _cosine_columns(chunks, centroids):
-            mean[concept], scale[concept] = cosines.mean(), max(cosines.std(), MIN_SCALE)
+            mean[concept], scale[concept] = _scale(cosines)
             is_near = ((cosines - mean[concept]) / scale[concept] >= NEAR_SCORE).astype(np.float32)
             tag_ids = np.asarray(members[concept])
             reliability = (presence[:, tag_ids].T @ is_near) / spread[tag_ids]
@@ -106,15 +106,14 @@ class Detector:
         Returns:
             a larger detector.
         """
-        mean, scale = (np.zeros(len(centroids), np.float32) for _ in range(2))
-        for concept, cosines in _cosine_columns(chunks, centroids):
-            mean[concept], scale[concept] = cosines.mean(), max(cosines.std(), MIN_SCALE)
+        columns = (cosines for _, cosines in _cosine_columns(chunks, centroids))
+        scales = np.array([_scale(cosines) for cosines in columns], np.float32).reshape(-1, 2)
         shape = (self.members.shape[0], len(self.mean) + len(centroids))
         members = csr_array((self.members.data, self.members.indices, self.members.indptr), shape=shape)
         return Detector(
             np.concatenate([self.centroids, centroids]),
-            np.concatenate([self.mean, mean]),
-            np.concatenate([self.scale, scale]),
+            np.concatenate([self.mean, scales[:, 0]]),
+            np.concatenate([self.scale, scales[:, 1]]),
             members,
         )
 
@@ -204,6 +203,11 @@ def member_table(found: Sequence[tuple[NDArray[np.int64], int, NDArray[np.float3
     concepts = np.concatenate([np.full(len(tag_ids), concept) for tag_ids, concept, _ in found])
     weights = np.concatenate([weight for *_, weight in found]).astype(np.float32)
     return coo_array((weights, (tags, concepts)), shape=(n, C)).tocsr()
+
+
+def _scale(cosines: Float32[np.ndarray, " R"]) -> tuple[np.float32, np.float32]:
+    """Mean and spread of a concept's cosines with all chunks."""
+    return cosines.mean(), max(cosines.std(), np.float32(MIN_SCALE))
 
 
 def _cosine_columns(

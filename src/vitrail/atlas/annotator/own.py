@@ -29,6 +29,9 @@ from vitrail.errors import CorpusError
 MARK_CLOSENESS = 0.5
 """What stands for cosine × reliability in the weight of a phrase."""
 
+LEAST_WEIGHT = 0.001
+"""Of a phrase that stands in every chunk: without any weight it would not be seen at all."""
+
 NEAR_TAGS = 12
 COUNTER_SHARE = 0.25
 """How far a concept's start moves away from its counterexamples (Rocchio's feedback; R)."""
@@ -55,7 +58,7 @@ def own_marker(own: Sequence[OwnConcept], texts: Sequence[str], first: int) -> M
         return marker
     spread = Counter(phrase for text in texts for phrase in {mark.phrase for mark in marker.find(text)})
     rarity = [np.log(max(len(texts), 1) / max(spread[i], 1)) for i in range(len(marker.phrases))]
-    weights = [round(float(MARK_CLOSENESS * r), 4) for r in rarity]
+    weights = [max(round(float(MARK_CLOSENESS * r), 4), LEAST_WEIGHT) for r in rarity]
     return Marker([phrase._replace(weight=weight) for phrase, weight in zip(marker.phrases, weights, strict=True)])
 
 

@@ -2,7 +2,8 @@
 
 A label must be seen while `visible_labels` holds; concepts without any tag or phrase go by the head alone. Ours (C):
 with enough examples the bar lets pass 70 % of those left out of the fit; else it lets pass the share of chunks that a
-concept is expected to have. Prevalence limits hold in either case.
+concept is expected to have. Prevalence limits hold for concepts that people gave; to the labels that evidence gives an
+automatic one, the head adds at most a quarter.
 
 Letters: R chunks, C concepts, E width.
 """

@@ -19,6 +19,7 @@ from vitrail.atlas.tags import same_word, words
 from vitrail.atlas.tags.stopwords import FILLER, FUNCTION_WORDS
 
 NUM_WORDS = 12
+NUM_LISTED = 5
 MIN_WORD_SHARE = 0.04
 NAME_BONUS = (1.0, 1.15, 1.1)
 CLEAR_COVERAGE = (0.6, 0.35, 0.3)
@@ -52,8 +53,7 @@ class TagUse:
     @property
     def fitness(self) -> float:
         """How good a name it would be."""
-        parts = self.tag.split()
-        bonus = NAME_BONUS[len(parts) - 1] * self.noun_share
+        bonus = _by_length(NAME_BONUS, self.tag) * self.noun_share
         return bonus * max(self.cosine, 0) * math.sqrt(self.coverage) * math.sqrt(self.purity)
 
 
@@ -78,7 +78,7 @@ def name_concepts(uses: Sequence[Sequence[TagUse]], taken_names: Sequence[str] =
 
 def _unique(ranked: Sequence[TagUse], taken: set[str]) -> str:
     chosen = [ranked[0]]
-    needed = CLEAR_COVERAGE[len(ranked[0].tag.split()) - 1]
+    needed = _by_length(CLEAR_COVERAGE, ranked[0].tag)
     while len(chosen) < MAX_JOINED and sum(use.coverage for use in chosen) < needed:
         further = [use for use in _companions(chosen, ranked) if use.coverage >= COMPANION_COVERAGE]
         if not further:
@@ -90,6 +90,11 @@ def _unique(ranked: Sequence[TagUse], taken: set[str]) -> str:
             return f"{name} ({len(taken)})"
         chosen.append(further[0])
     return name
+
+
+def _by_length(values: tuple[float, ...], tag: str) -> float:
+    """The value for a tag of one, two, three words; a language model gives longer ones too."""
+    return values[min(len(tag.split()), len(values)) - 1]
 
 
 def _companions(chosen: Sequence[TagUse], ranked: Sequence[TagUse]) -> list[TagUse]:
@@ -113,11 +118,30 @@ def describe(name: str, uses: Sequence[TagUse], domains: Sequence[str]) -> str:
     named = {part.casefold() for part in name.split(", ")}
     others: list[TagUse] = []
     for use in ranked:
+        if len(others) == NUM_LISTED:
+            break
         if use.display.casefold() not in named and use in _companions(others, [use]):
             others.append(use)
-    listed = ", ".join(use.display for use in others[:5])
+    listed = ", ".join(use.display for use in others)
     place = f"; mostly in {' and '.join(domains)}" if domains else ""
-    return f"Passages on {name}" + (f": {listed}" if listed else "") + place + "."
+    return _opening(name) + (f": {listed}" if listed else "") + place + "."
+
+
+def is_described(name: str, description: str) -> bool:
+    """Whether a description is one that `describe` made for a name, and so is made anew for another one.
+
+    Args:
+        name: of the concept.
+        description: of the concept.
+
+    Returns:
+        whether it begins so.
+    """
+    return description.startswith(_opening(name))
+
+
+def _opening(name: str) -> str:
+    return f"Passages on {name}"
 
 
 class WordTable:

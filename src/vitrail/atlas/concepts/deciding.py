@@ -3,7 +3,7 @@
 Letters: R chunks, n tags, C concepts.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from vitrail.atlas.annotator.detector import Detector
 from vitrail.atlas.annotator.fit import Evidence
 from vitrail.atlas.concepts.applying import Draft, apply
+from vitrail.atlas.concepts.cards import is_described
 from vitrail.atlas.concepts.decisions import Decisions
 from vitrail.atlas.concepts.describing import Sayings, say_from_tags
 from vitrail.atlas.concepts.geometry import unit
@@ -94,26 +95,23 @@ def decide(
     )
     names = [draft.name for draft in after.drafts]
     written = say_from_tags(evidence.detector, evidence.labelled, encoded.space, tagging, chunks, names)
-    kept = {draft.name: text for draft, text in zip(before, concepts.said.descriptions, strict=True)}
-    return Concepts(evidence, _said(after.drafts, kept, written), list(after.own))
+    return Concepts(evidence, _said(after.drafts, written), list(after.own))
 
 
-def _said(drafts: Sequence[Draft], kept: Mapping[str, str], written: Sayings) -> Sayings:
-    """What is said of drafts: a person's description, else the one that the name has had, else the one written now."""
-    descriptions = [
-        draft.description or kept.get(draft.name) or text
-        for draft, text in zip(drafts, written.descriptions, strict=True)
-    ]
+def _said(drafts: Sequence[Draft], written: Sayings) -> Sayings:
+    """What is said of drafts: the description that they brought, else the one written now."""
+    descriptions = [draft.description or text for draft, text in zip(drafts, written.descriptions, strict=True)]
     kinds, is_automatic = [draft.kind for draft in drafts], [draft.is_automatic for draft in drafts]
     return Sayings(written.names, descriptions, kinds, is_automatic)
 
 
 def _drafts(concepts: Concepts, tags: Sequence[str]) -> list[Draft]:
-    said = concepts.said
-    return [
-        Draft(tuple(tags[tag] for tag in concepts.evidence.detector.member_ids(i)), name, None, kind, is_automatic)
-        for i, (name, kind, is_automatic) in enumerate(zip(said.names, said.kinds, said.is_automatic, strict=True))
-    ]
+    """Found concepts; descriptions made of name and tags are left out, since they change with these."""
+    drafts = []
+    for i, (name, text, kind, is_automatic) in enumerate(concepts.said.rows()):
+        members = tuple(tags[tag] for tag in concepts.evidence.detector.member_ids(i))
+        drafts.append(Draft(members, name, None if is_described(name, text) else text, kind, is_automatic))
+    return drafts
 
 
 def _fitted(

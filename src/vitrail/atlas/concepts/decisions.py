@@ -96,7 +96,7 @@ class Split(Settings):
 
     @model_validator(mode="after")
     def _says_how(self) -> "Split":
-        if (self.into is None) == (len(self.parts) < 2):
+        if (self.into is None) == (len(self.parts) < 2) or (self.into is not None and self.parts):
             raise ValueError("needs either 'into' (a number) or at least two 'parts' (each a name and tags)")
         return self
 

@@ -1,7 +1,7 @@
 """The cards of a library: name, description, words, counts of each selected concept (§4.2.2)."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,10 @@ class Sayings:
     descriptions: list[str]
     kinds: list[Kind]
     is_automatic: list[bool]
+
+    def rows(self) -> Iterator[tuple[str, str, Kind, bool]]:
+        """What is said of one concept after the other: name, description, kind, whether a program gave the name."""
+        return zip(self.names, self.descriptions, self.kinds, self.is_automatic, strict=True)
 
 
 def say_from_tags(

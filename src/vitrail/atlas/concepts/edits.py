@@ -6,6 +6,7 @@ entry is checked against what that leaves. The file is replaced whole, its comme
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ from vitrail.atlas.concepts.decisions import (
     title,
 )
 from vitrail.atlas.concepts.own import OwnConcept
-from vitrail.atlas.library import CLUSTERS_NAME, ConceptLibrary, Kind
+from vitrail.atlas.library import ConceptLibrary, Kind
 from vitrail.errors import ArtifactError, ConceptNotFound, ConfigError
 from vitrail.settings import read_yaml
 
@@ -155,19 +156,15 @@ def entries(path: Path, atlas: Path) -> list[Entry]:
 
 def _tags_by_concept(atlas: Path) -> dict[int, tuple[str, ...]]:
     try:
-        clusters = pq.read_table(atlas / CLUSTERS_NAME, columns=["tags", "concept_id"]).to_pylist()
-        tags = pq.read_table(atlas / TAGS_NAME, columns=["tag", "num_chunks"]).to_pylist()
+        tags = pq.read_table(atlas / TAGS_NAME, columns=["tag", "num_chunks", "concept_id"]).to_pylist()
     except (pa.ArrowException, OSError, KeyError) as error:
         problem = " ".join(str(error).split())
-        raise ArtifactError(
-            f"{atlas}: no tables of its tags and clusters ({problem}); build the atlas again"
-        ) from error
-    spread = {row["tag"]: row["num_chunks"] for row in tags}
-    return {
-        row["concept_id"]: tuple(sorted(row["tags"], key=lambda tag: (-spread.get(tag, 0), tag)))
-        for row in clusters
-        if row["concept_id"] is not None
-    }
+        raise ArtifactError(f"{atlas}: no table of its tags ({problem}); build the atlas again") from error
+    found = defaultdict[int, list[str]](list)
+    for row in sorted(tags, key=lambda row: (-row["num_chunks"], row["tag"])):
+        if row["concept_id"] is not None:
+            found[row["concept_id"]].append(row["tag"])
+    return {concept_id: tuple(members) for concept_id, members in found.items()}
 
 
 def _together(old: Decisions, entry: Decision, path: Path) -> Decisions:

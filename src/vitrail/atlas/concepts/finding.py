@@ -28,6 +28,8 @@ CLUSTERS = pa.schema(
 )
 """Of `clusters.parquet`."""
 
+DECIDED = "forbidden, merged or split by a decision"
+
 
 @dataclass(frozen=True)
 class Found:
@@ -45,20 +47,25 @@ class Found:
     detector: Detector
     dropped: list[tuple[Cluster, str]]
 
-    def table(self, tags: tuple[str, ...]) -> pa.Table:
+    def table(self, tags: tuple[str, ...], decided: Detector) -> pa.Table:
         """Every cluster with its fate: `clusters.parquet`.
 
         Args:
             tags: the n tags.
+            decided: the concepts after decisions, in the order of their ids.
 
         Returns:
             a row a cluster; `dropped` is empty for those that became concepts.
         """
-        place = {cluster: concept_id for concept_id, cluster in enumerate(self.selection.kept)}
-        rows: list[tuple[Cluster, str, int | None, int | None]] = [
-            (cluster, self.selection.reasons[i], place.get(i), int(self.selection.num_chunks[i]))
-            for i, cluster in enumerate(self.candidates)
-        ]
+        ids = {frozenset(decided.member_ids(c).tolist()): c for c in range(len(decided.mean))}
+        kept = {
+            cluster: ids.get(frozenset(self.detector.member_ids(place).tolist()))
+            for place, cluster in enumerate(self.selection.kept)
+        }
+        rows: list[tuple[Cluster, str, int | None, int | None]] = []
+        for i, cluster in enumerate(self.candidates):
+            changed = DECIDED if i in kept and kept[i] is None else ""
+            rows.append((cluster, self.selection.reasons[i] or changed, kept.get(i), int(self.selection.num_chunks[i])))
         rows += [(cluster, reason, None, None) for cluster, reason in self.dropped]
         return pa.table(
             {

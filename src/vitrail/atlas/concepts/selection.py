@@ -1,8 +1,8 @@
 """Which candidate concepts become the library: thresholds, then prevalence, concentration, quality.
 
 A threshold starts at `BASE_SCORE`; it is raised until at most the allowed share of chunks carries the concept
-and lowered, not below `FLOOR_SCORE`, to reach the wanted share. Candidates too rare, too broad or from three
-documents are dropped; of the rest the best by quality are kept. Every reason is written down.
+and lowered, not below `FLOOR_SCORE`, to reach the wanted share. So none is too broad; candidates that stay too rare
+or come from three documents are dropped, and of the rest the best by quality are kept. Every reason is written down.
 
 Letters: R chunks, K candidates.
 """

@@ -31,7 +31,7 @@ from vitrail.atlas.concepts.vector_cache import VectorCache
 from vitrail.atlas.sample import Chunks
 from vitrail.atlas.tags.tagging import Tagging
 
-TagVectors = Literal["both", "minilm", "company"]
+VectorKind = Literal["both", "minilm", "company"]
 """What the vector of a tag is made of."""
 
 NUM_TOPICS = 24
@@ -83,7 +83,7 @@ def encode(
     tagging: Tagging,
     chunks: Chunks,
     seed: int,
-    tag_encoder: TagVectors = "both",
+    tag_encoder: VectorKind = "both",
     cache: Path | None = None,
 ) -> Encoded:
     """Vectors of tags and chunks.
@@ -103,7 +103,8 @@ def encode(
     """
     rarity = tag_rarity(tagging.occurrences)
     weighted = tf_idf(tagging.occurrences, rarity)
-    vectors, meaning_width = _vectors(tagging.table.tags, weighted, seed, tag_encoder, cache)
+    kept = _company_kept(tagging)
+    vectors, meaning_width = _vectors(tagging.table.tags, tf_idf(kept, tag_rarity(kept)), seed, tag_encoder, cache)
     rows = chunk_vectors(weighted, vectors)
     is_name = np.array(tagging.table.is_name)
     space = TagSpace(
@@ -117,7 +118,7 @@ def encode(
 
 
 def _vectors(
-    tags: Sequence[str], weighted: csr_array, seed: int, tag_encoder: TagVectors, cache: Path | None
+    tags: Sequence[str], weighted: csr_array, seed: int, tag_encoder: VectorKind, cache: Path | None
 ) -> tuple[Float32[np.ndarray, "n E"], int]:
     """Vectors of tags, and how many of their numbers are meaning."""
     if tag_encoder == "company":
@@ -127,6 +128,11 @@ def _vectors(
     if tag_encoder == "minilm":
         return unit(meaning - meaning.mean(0)), encoder.width
     return tag_vectors(meaning, company(weighted, seed)), encoder.width
+
+
+def _company_kept(tagging: Tagging) -> csr_array:
+    """[R n] which tags keep company: those that stand in a chunk, and those it was given in other words."""
+    return tagging.occurrences.maximum(tagging.given)
 
 
 def _spread(counts: csr_array) -> NDArray[np.int64]:
@@ -145,7 +151,7 @@ def _specificity(
 def _topics(rows: Float32[np.ndarray, "R E"], seed: int) -> NDArray[np.int64]:
     kmeans = faiss.Kmeans(
         rows.shape[1],
-        min(NUM_TOPICS, len(rows) // 4),
+        min(NUM_TOPICS, max(len(rows) // 4, 1)),
         niter=15,
         spherical=True,
         seed=seed + 1,

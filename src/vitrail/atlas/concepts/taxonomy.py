@@ -167,7 +167,7 @@ def path_of_code(cards: Sequence[Card], code: str) -> tuple[str, ...]:
     Raises:
         ConfigError: no card lies there; the nearest codes are named.
     """
-    paths = {label.split()[0].upper(): card.path[: i + 1] for card in cards for i, label in enumerate(card.path)}
+    paths = {label.partition(" ")[0].upper(): card.path[: i + 1] for card in cards for i, label in enumerate(card.path)}
     if code.upper() not in paths:
         hint = nearest(code, paths) or "; `vitrail atlas tree` without --branch shows those there are"
         raise ConfigError(f"taxonomy: no concept lies in a class '{code}'{hint}")
@@ -176,7 +176,7 @@ def path_of_code(cards: Sequence[Card], code: str) -> tuple[str, ...]:
 
 def _order(label: str) -> tuple[bool, str, float, str]:
     """Codes as on a shelf: letters, then the number by its size."""
-    match = re.match(r"([A-Z]+)(\d*\.?\d*) ", label)
+    match = re.match(r"([A-Z]+)(\d*(?:\.\d+)?) ", label)
     return (False, match[1], float(match[2] or -1), label) if match else (True, "", 0.0, label)
 
 

@@ -25,11 +25,11 @@ ENGLISH_SHARE, LEAST_CHUNKS = 0.5, 100
 
 
 def select_tags(texts: Sequence[str], min_chunks: int, max_tags: int) -> TagTable:
-    """The tags of a corpus: phrases that are key phrases of at least `min_chunks` chunks.
+    """The tags of a corpus: phrases of at least `min_chunks` chunks that are key phrases of three of them.
 
     Args:
         texts: the chunks, in any order.
-        min_chunks: chunks a phrase must stand in.
+        min_chunks: chunks a phrase must stand in; with fewer than three, as many must have it as a key phrase.
         max_tags: tags kept at most, those first that are a key phrase most often.
 
     Returns:

@@ -51,9 +51,15 @@ def words(text: str) -> list[Word]:
     for match in _WORD.finditer(text):
         start, stop = match.span()
         is_joined = end >= 0 and text[end:start].isspace() and "\n\n" not in text[end:start]
-        found.append(Word(fold(match.group()), start, stop, is_joined))
+        found.append(Word(_folded(match.group()), start, stop, is_joined))
         end = stop
     return found
+
+
+def _folded(word: str) -> str:
+    """The word in its normal form; one sign that stands for several words (U+FDFA) stays as it is."""
+    folded = fold(word)
+    return word.casefold() if " " in folded else folded
 
 
 def same_word(a: str, b: str) -> bool:
