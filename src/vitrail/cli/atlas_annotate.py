@@ -15,7 +15,7 @@ from vitrail.cli.endpoints import split_endpoint
 from vitrail.cli.output import Count, Json, Overrides, described, emit, parse_overrides, progress_console, working
 from vitrail.errors import ConfigError
 
-_OF_RAY = ("address", "tasks", "memory_gb", "task_time_s")
+_OF_RAY = ("workers", "address", "tasks", "memory_gb", "task_time_s")
 _OF_SLURM = ("partition", "time", "cpus", "memory_gb", "tasks", "max_array", "qos", "account", "setup")
 
 
@@ -66,6 +66,7 @@ def annotate(
         json: print one JSON object.
     """
     given = {
+        "workers": workers,
         "address": address,
         "partition": partition,
         "time": time,
@@ -89,16 +90,19 @@ def annotate(
 
 
 def _engine(name: str, given: dict[str, Any]) -> Engine:
-    known = {"local": (), "ray": _OF_RAY, "slurm": _OF_SLURM}[name]
+    known = {"local": ("workers",), "ray": _OF_RAY, "slurm": _OF_SLURM}[name]
     for flag in given:
         if flag not in known:
             raise ConfigError(f"--{flag.replace('_', '-')} says nothing to the engine '{name}'; leave it out")
+    if "workers" in given and "address" in given:
+        raise ConfigError("--workers says nothing to a cluster that runs already; leave it or --address out")
+    own = {flag: value for flag, value in given.items() if flag != "workers"}  # those stand in the resources
     if name == "ray":
-        return RayEngine(**given)
+        return RayEngine(**own)
     if name == "slurm":
         if "partition" not in given:
             raise ConfigError("the engine 'slurm' needs --partition; `sinfo` lists those of the cluster")
-        return SlurmEngine(**given)
+        return SlurmEngine(**own)
     return LocalEngine()
 
 

@@ -1,5 +1,8 @@
 """`vitrail atlas edit`: decisions about concepts, kept in a file that every build applies again."""
 
+import json as json_format
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,8 +14,10 @@ from vitrail.atlas.concepts.decisions import Decision, folded, load_decisions, t
 from vitrail.atlas.concepts.edits import edit as take_decision
 from vitrail.atlas.concepts.edits import entries
 from vitrail.atlas.library import Kind
+from vitrail.atlas.llm import TaggingModel
 from vitrail.cli.output import Count, Json, emit
 from vitrail.errors import ConfigError
+from vitrail.settings import Settings
 
 Action = Literal["list", "rename", "merge", "split", "add", "forbid"]
 Repeated = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=False)]
@@ -93,13 +98,21 @@ def edit(
 
 def _settings_of(atlas: Path) -> str:
     """Flags of the settings an atlas was built with, where they are not the defaults: others find other concepts."""
-    default = AtlasSettings().model_dump(mode="json")
-    built = read_manifest(atlas, "atlas").settings
-    flags = {name: value for name, value in built.items() if name in default and value != default[name]}
-    if isinstance(model := flags.pop("llm", None), dict):
-        flags["llm.model"] = model["model"]
-    words = {name: str(value).lower() if isinstance(value, bool) else value for name, value in flags.items()}
-    return "".join(f" --{name} {value}" for name, value in words.items() if name not in ("decisions", "given"))
+    flags = _changed(read_manifest(atlas, "atlas").settings, AtlasSettings())
+    if isinstance(llm := flags.pop("llm", None), dict):
+        changed = _changed(llm, TaggingModel(model=llm["model"]))
+        if any(changed.pop(prompt, None) for prompt in ("tags", "concept")):
+            flags["prompts"] = "FOLDER"
+        flags |= {"llm.model": llm["model"], **{f"llm.{name}": value for name, value in changed.items()}}
+    words = {name: value if isinstance(value, str) else json_format.dumps(value) for name, value in flags.items()}
+    return "".join(
+        f" --{name} {shlex.quote(value)}" for name, value in words.items() if name not in ("decisions", "given")
+    )
+
+
+def _changed(built: Mapping[str, Any], default: Settings) -> dict[str, Any]:
+    usual = default.model_dump(mode="json")
+    return {name: value for name, value in built.items() if name in usual and value != usual[name]}
 
 
 def _values(action: Action, names: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,19 @@ class Stick:
 
 
 @dataclass(frozen=True)
+class Hold:
+    """Waits in the midst of every shard until it is let go, after telling that it is there."""
+
+    folder: Path
+
+    def __call__(self, data: Iterator[Any], rank: int, world_size: int) -> Iterator[Any]:
+        (self.folder / "held").touch()
+        while not (self.folder / "go").exists():
+            time.sleep(0.05)
+        yield from data
+
+
+@dataclass(frozen=True)
 class Fail:
     """Fails in some shards with an error that no user can mend."""
 

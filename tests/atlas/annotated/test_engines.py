@@ -1,7 +1,9 @@
 """The same pipeline on the other engines: a Slurm cluster made of scripts that really run it, and a real local Ray."""
 
 import os
+import signal
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -9,11 +11,12 @@ import pytest
 
 from tests.atlas.annotated.conftest import SHARD_BYTES
 from tests.atlas.annotated.fake_slurm import install
-from tests.atlas.annotated.sabotage import Fail, Sabotaged
+from tests.atlas.annotated.sabotage import Fail, Hold, Sabotaged
 from vitrail.artifacts import Manifest
 from vitrail.atlas import annotate_corpus
 from vitrail.atlas.annotated.engines import Engine, Job, RayEngine, SlurmEngine
 from vitrail.atlas.resources import Resources
+from vitrail.cli.main import main
 from vitrail.errors import ConfigError, RunFailed
 
 ROOT = Path(__file__).parents[3]
@@ -64,6 +67,29 @@ def test_slurm_job_of_an_earlier_command_is_waited_for(cluster: Path, tmp_path: 
     assert not list(cluster.glob("*.sh"))
 
 
+def test_slurm_job_that_runs_is_left_whole_by_the_next_command(
+    corpus: Path, atlas: Path, undisturbed: tuple[Path, Manifest], cluster: Path, tmp_path: Path
+) -> None:
+    """Interrupted in the midst of a shard: the command used to remove what the running task had written so far."""
+    out, engine = tmp_path / "annotated", SlurmEngine("debug", poll_s=0.1)
+
+    def interrupt() -> None:
+        while not (tmp_path / "held").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        annotate_corpus(corpus, atlas, out, engine=Sabotaged(Hold(tmp_path), engine))
+
+    def let_go(*_: int) -> None:
+        (tmp_path / "go").touch()
+
+    manifest = annotate_corpus(corpus, atlas, out, engine=engine, on_progress=let_go)
+    assert manifest.counts == undisturbed[1].counts
+    assert len([path for path in cluster.glob("*.sh") if "merge_stats" not in path.read_text()]) == 1
+
+
 def test_slurm_that_refuses_is_one_line(corpus: Path, atlas: Path, cluster: Path, tmp_path: Path) -> None:
     (cluster / "closed").touch()
     with pytest.raises(RunFailed, match=r"Slurm did not take the job .*; check partition, time and account"):
@@ -103,3 +129,21 @@ def test_ray_cluster_that_is_not_there_is_one_line(corpus: Path, atlas: Path, tm
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(RunFailed, match=r"no Ray cluster at 127.0.0.1:.*; check the address, or start one"):
             annotate(corpus, atlas, tmp_path / "annotated", RayEngine(address=address))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["slurm", "--partition", "debug"], "--workers says nothing to the engine 'slurm'; leave it out"),
+        (["ray", "--address", "auto"], "--workers says nothing to a cluster that runs already"),
+    ],
+)
+def test_workers_of_a_cluster_are_refused(
+    corpus: Path, atlas: Path, tmp_path: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They used to be passed over without a word."""
+    words = [str(corpus), "--atlas", str(atlas), "--out", str(tmp_path / "annotated"), "--workers", "3"]
+    with pytest.raises(SystemExit) as ended:
+        main(["atlas", "annotate", *words, "--engine", *flags])
+    assert ended.value.code == 2
+    assert message in " ".join(capsys.readouterr().err.split())

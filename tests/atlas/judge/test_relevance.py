@@ -283,6 +283,8 @@ def test_command_uses_an_edited_prompt(run: Path, server: ChatServer, tmp_path: 
         ),
         (["--judge", "endpoint", "--llm.model", "m", "--llm.temprature", "0"], "did you mean 'temperature'"),
         (["--sampel", "3"], "did you mean 'sample'"),
+        (["--sample", "500", "--pool", "100"], "sample is 500, but the pool it is drawn from 100; raise pool"),
+        (["--answers", "a.jsonl"], "a.jsonl: the embedded judge keeps no answers; leave --answers out"),
     ],
 )
 def test_wrong_flags_are_one_line(run: Path, flags: list[str], message: str, capsys: Any) -> None:

@@ -129,3 +129,10 @@ def test_keywords_are_whole_words_whatever_their_case() -> None:
     score = KeywordScore(ConceptLibrary([card])).score
     texts = ["My Heart.", "hearty", "in C++, too", "", "heart heart"]
     assert score(texts, [0] * 5).tolist() == [1.0, 0.0, 1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("words", [(), ("", " ")], ids=repr)
+def test_concept_without_words_is_in_no_text(words: tuple[str, ...]) -> None:
+    """Concepts of a release may have none; the pattern of no words used to match nearly any text."""
+    card = Card(0, "known", "hearts", "", "content", words, (1.0,) * len(words), (), 9, 0.0, True)
+    assert KeywordScore(ConceptLibrary([card])).score(["My heart.", "", "a  b"], [0] * 3).tolist() == [0.0] * 3

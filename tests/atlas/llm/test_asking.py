@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.atlas.llm.chat_server import Act, ChatServer, serving
-from vitrail.atlas.llm import Asker, Endpoint, Journal, LanguageModel, Messages, Verdict
+from vitrail.atlas.llm import Asker, Endpoint, Journal, LanguageModel, Messages, Verdict, asking
 from vitrail.errors import ConfigError, RunFailed
 
 
@@ -33,6 +33,10 @@ def server() -> Iterator[ChatServer]:
 
 def questions(count: int) -> list[Messages]:
     return [({"role": "system", "content": "Echo."}, {"role": "user", "content": f"number {i}"}) for i in range(count)]
+
+
+def num_kept(folder: Path) -> int:
+    return len((folder / "answers.jsonl").read_bytes().splitlines())
 
 
 class Room:
@@ -185,6 +189,8 @@ def test_every_fault_is_counted_by_kind(server: ChatServer, tmp_path: Path, act:
         '```json\n{"said": "x"}\n```',
         'Sure! {"said": "x"} Done.',
         '<think>{"said": 1}</think>{"said": "x"}',
+        'They want {"said": …}, so {x}.</think>{"said": "x"}',
+        '<think>one</think>two</think>{"said": "x"}<think>is it {right}?',
         '{"said": "x", "more": 1}',
     ],
 )
@@ -232,7 +238,7 @@ def test_server_that_dies_half_way(server: ChatServer, tmp_path: Path) -> None:
     server.script = lambda q, n: Act(hangs_up=True) if n >= 17 else echo(q, n)
     with pytest.raises(RunFailed, match=r"(\d+) of 60 are answered and kept in .*answers.jsonl; run the same command"):
         Room(tmp_path, server.url, max_concurrency=3).ask(60)
-    before, kept = len(server.requests), len(Journal(tmp_path / "answers.jsonl"))
+    before, kept = len(server.requests), num_kept(tmp_path)
     assert 17 - 3 <= kept <= 17, "at most what was in flight is lost"
     server.script = echo
     room = Room(tmp_path, server.url)
@@ -253,7 +259,7 @@ def test_killed_run_is_gone_on_with(server: ChatServer, tmp_path: Path) -> None:
         time.sleep(0.01)
     process.kill()
     process.wait()
-    kept, before = len(Journal(tmp_path / "answers.jsonl")), len(server.requests)
+    kept, before = num_kept(tmp_path), len(server.requests)
     assert before - 4 <= kept <= before < 300
     room = Room(tmp_path, server.url)
     assert room.ask(300) == [f"number {i}" for i in range(300)]
@@ -304,6 +310,38 @@ def test_estimate_is_said_before_the_run_and_is_about_right(server: ChatServer, 
     assert abs(tokens_out / (spent.tokens_out * 200 / 208) - 1) < 0.1
     assert 1 <= wall_s <= 2 * spent.wall_s + 1, "200 requests of 0.05 s, 8 at once, take 1.25 s at least"
     assert "208 requests" in final
+
+
+def test_estimate_counts_questions_that_are_put_again(server: ChatServer, tmp_path: Path) -> None:
+    """Every first answer is a misfit: twice the requests and the cost, which used to pass the limit by so much."""
+    server.script = lambda q, n: echo(q, n) if server.requests[n]["seed"] else Act("nonsense")
+    prices: dict[str, Any] = {"price_in": 1e6, "price_out": 1e6, "max_concurrency": 8}
+    room = Room(tmp_path / "all", server.url, **prices)
+    room.ask(58)
+    assert "100 requests to come (8 answers are stored)" in room.said[0]
+    spent = room.asker.tally.tokens_in + room.asker.tally.tokens_out
+    with pytest.raises(RunFailed, match="the estimated cost of the numbers is"):
+        Room(tmp_path / "some", server.url, **prices, max_cost=0.7 * spent).ask(58)
+
+
+def test_time_left_counts_questions_that_are_put_again(
+    server: ChatServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two requests of 0.25 s each: after the first of eight questions 3.5 s are left, and not 1.75."""
+    monkeypatch.setattr(asking, "PROGRESS_S", 0.0)
+    server.script = lambda q, n: Act("nonsense" if n % 2 == 0 else echo(q, n).text, delay_s=0.25)
+    room = Room(tmp_path, server.url, max_concurrency=1)
+    room.ask(8)
+    told = re.fullmatch(r"numbers: 1 of 8, about (\d+) s left", room.said[0])
+    assert told is not None
+    assert int(told[1]) >= 3
+
+
+def test_damaged_lines_of_the_journal_are_told_of(server: ChatServer, tmp_path: Path) -> None:
+    Room(tmp_path, server.url).ask(2)
+    with (tmp_path / "answers.jsonl").open("a") as stored:
+        stored.write("5\n")
+    assert "answers.jsonl: damaged lines passed over: 1;" in Room(tmp_path, server.url).said[0]
 
 
 def test_too_dear_a_run_stops_before_it(server: ChatServer, tmp_path: Path) -> None:

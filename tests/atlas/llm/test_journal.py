@@ -43,7 +43,7 @@ def test_torn_last_line_costs_one_answer(tmp_path_factory: pytest.TempPathFactor
         journal.put(second, reply("two"))
     os.truncate(path, path.stat().st_size - cut)
     with Journal(path) as journal:
-        assert second not in journal or cut == 1
+        assert journal.get(second) is None or cut == 1
         journal.put(third, reply("three"))
     with Journal(path) as journal:
         assert journal.get(first) == reply("one")
@@ -55,13 +55,33 @@ def test_damaged_lines_are_passed_over(tmp_path: Path) -> None:
     with Journal(path) as journal:
         journal.put(key_of({"n": 0}), reply("one"))
     with path.open("ab") as stored:
-        stored.write(b'\xff\xfe\n{"key": "zz"}\n[]\n{"key": "00", "unknown": 1}\n\n')
+        stored.write(b'\xff\xfe\n{"key": "zz"}\n[]\n{"key": "00", "unknown": 1}\n\n5\n' + b"[" * 100_000 + b"\n")
     with Journal(path) as journal:
         journal.put(key_of({"n": 1}), reply("two"))
-        assert journal.num_damaged == 5
+        assert journal.num_damaged == 7
     with Journal(path) as journal:
         assert journal.get(key_of({"n": 0})) == reply("one")
         assert journal.get(key_of({"n": 1})) == reply("two")
+
+
+@pytest.mark.parametrize("content", ['{"text": "a", "source": "b"}\n', "5\n", "notes", "{\n}\n"])
+def test_file_of_something_else_is_left_as_it_is(tmp_path: Path, content: str) -> None:
+    """`--answers corpus.jsonl` used to add answers to somebody's corpus, or to end with a traceback."""
+    path = tmp_path / "corpus.jsonl"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=r"corpus.jsonl: holds no answers .*; name a new file, or a journal"):
+        Journal(path)
+    assert path.read_text() == content
+
+
+def test_journal_torn_in_its_first_line_is_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with Journal(path) as journal:
+        journal.put(key_of({"n": 0}), reply("one"))
+    os.truncate(path, path.stat().st_size - 9)
+    for _ in range(2):  # the torn line ends with a line break the second time
+        with Journal(path) as journal:
+            assert (journal.num_damaged, journal.get(key_of({"n": 0}))) == (1, None)
 
 
 def test_two_journals_on_one_file(tmp_path: Path) -> None:

@@ -51,14 +51,27 @@ def test_estimate_worked_out_by_hand() -> None:
     """400 characters read as 100 tokens, 10 written, 2 s each, two at once: 30 requests of 800 characters take 30 s."""
     probed = [Asked(400, 100, 10, 40, 2.0)] * 2
     endpoint = Endpoint(url="http://x", max_concurrency=2, price_in=1.0, price_out=10.0)
-    found = estimate(probed, [800] * 30, 5, endpoint)
+    found = estimate(probed, [400] * 2, [800] * 30, 5, endpoint)
     assert (found.requests, found.stored, found.tokens_in, found.tokens_out) == (30, 5, 6000, 300)
     assert (found.wall_s, found.is_counted) == (30.0, True)
     assert found.cost == pytest.approx((6000 + 3000) / 1e6)
     limited = endpoint.model_copy(update={"requests_per_minute": 10.0})
-    assert estimate(probed, [800] * 30, 5, limited).wall_s == 180
+    assert estimate(probed, [400] * 2, [800] * 30, 5, limited).wall_s == 180
     limited = endpoint.model_copy(update={"tokens_per_minute": 630.0})
-    assert estimate(probed, [800] * 30, 5, limited).wall_s == 600
+    assert estimate(probed, [400] * 2, [800] * 30, 5, limited).wall_s == 600
+
+
+def test_estimate_of_questions_that_are_put_again_worked_out_by_hand() -> None:
+    """The same two questions, one of them put twice: all is half as much again."""
+    probed = [Asked(400, 100, 10, 40, 2.0)] * 3
+    endpoint = Endpoint(url="http://x", max_concurrency=8, price_in=1.0, price_out=10.0, requests_per_minute=90.0)
+    found = estimate(probed, [400] * 2, [800] * 30, 5, endpoint)
+    assert (found.requests, found.tokens_in, found.tokens_out, found.num_probed) == (45, 9000, 450, 3)
+    assert found.wall_s == 45.0, "two at once, as were tried"
+    assert (
+        estimate(probed, [400] * 2, [800] * 30, 5, endpoint.model_copy(update={"requests_per_minute": 30.0})).wall_s
+        == 90
+    )
 
 
 def test_durations_are_in_words() -> None:

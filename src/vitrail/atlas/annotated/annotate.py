@@ -97,9 +97,7 @@ def _finished_shards(job: Job, engine: Engine) -> list[Marker]:
     """Run what is missing until every shard is there and has the bytes it was written with."""
     shelf = Shelf(job.work)
     for _ in range(ATTEMPTS):
-        shelf.begin()
         if job.missing():
-            job.align()
             engine.run(job)
             _require_all(job)
         damaged, markers = _checked(shelf, job.num_tasks)

@@ -146,6 +146,8 @@ def _pairs(concepts: Int64[np.ndarray, " labels"], sizes: Int64[np.ndarray, " ch
 
 
 def _counted(first: NDArray[np.int64], second: NDArray[np.int64]) -> pa.Table:
-    pairs, counts = np.unique(np.stack([first, second]), axis=1, return_counts=True)
-    columns = (pairs[0].astype(np.int32), pairs[1].astype(np.int32), counts.astype(np.int64))
+    num_concepts = int(second.max()) + 1
+    pairs, counts = np.unique(first * num_concepts + second, return_counts=True)
+    ids = [each.astype(np.int32) for each in np.divmod(pairs, num_concepts)]
+    columns = (*ids, counts.astype(np.int64))
     return pa.table(dict(zip(_PAIRS.names, columns, strict=True)), schema=_PAIRS)

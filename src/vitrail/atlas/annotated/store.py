@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -150,7 +149,7 @@ class AnnotatedCorpus:
         row = start
         while row < stop:
             part, group, place = self._place(row)
-            for record in self._group(part, group)[place : place + stop - row]:
+            for record in self._group(part, group).slice(place, stop - row).to_pylist():
                 yield chunk_of(row, record)
                 row += 1
 
@@ -170,7 +169,7 @@ class AnnotatedCorpus:
         if not 0 <= row < self.num_chunks:
             raise IndexError(f"chunk {row}: the annotated corpus has {self.num_chunks} chunks")
         part, group, place = self._place(row)
-        return chunk_of(row, self._read_group(part, group)[place])
+        return chunk_of(row, self._read_group(part, group).slice(place, 1).to_pylist()[0])
 
     def embeddings(self) -> StoredVectors:
         """Unit vectors of all chunks, memory-mapped.
@@ -189,9 +188,9 @@ class AnnotatedCorpus:
         part = int(np.searchsorted(self._first_rows, row, side="right")) - 1
         return part, *divmod(row - int(self._first_rows[part]), ROW_GROUP)
 
-    def _group(self, part: int, group: int) -> list[dict[str, Any]]:
+    def _group(self, part: int, group: int) -> pa.Table:
         with self.part(part) as file:
-            return list(file.read_row_group(group, SCHEMA.names).to_pylist())
+            return file.read_row_group(group, SCHEMA.names)
 
 
 def write_parts(folder: Path, sizes: list[int]) -> None:

@@ -59,7 +59,7 @@ def evaluate_relevance(
         the figures of `report`, and with a language model `verdicts`: questions by how they ended.
 
     Raises:
-        ConfigError: the judge "endpoint" without server, model, or a place for its answers.
+        ConfigError: the judge "endpoint" without server, model, or a place for its answers; any of these without it.
         CorpusError: nothing to rate.
         ArtifactError: not an annotated corpus, or damaged.
         RunFailed: the server is gone or too many faults; answers are kept.
@@ -113,6 +113,10 @@ def _check(settings: RelevanceSettings, endpoint: Endpoint | None, out: Path | N
     if settings.judge == "embedded":
         if endpoint is not None or settings.llm is not None:
             raise ConfigError("a language model is named, but the judge is the embedded one; add --judge endpoint")
+        if answers is not None:
+            raise ConfigError(
+                f"{answers}: the embedded judge keeps no answers; leave --answers out, or add --judge endpoint"
+            )
         return
     if endpoint is None or settings.llm is None:
         raise ConfigError(

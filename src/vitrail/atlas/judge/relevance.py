@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float64, Int64
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from vitrail.atlas.annotated import AnnotatedCorpus, Chunk
 from vitrail.atlas.judge.raters import Rater
@@ -39,7 +39,7 @@ class RelevanceSettings(Settings):
     per_concept: int = Field(default=3, ge=0)
     """Further labels drawn for each concept; they enter its own figures only."""
     pool: int = Field(default=20_000, ge=10)
-    """Random chunks that are read to draw from."""
+    """Random chunks that are read to draw from: the sample, and further ones to look for rare concepts in."""
     shuffled: int = Field(default=400, ge=0)
     """Pairs of a passage and another's label, rated for comparison."""
     min_ratings: int = Field(default=3, ge=1)
@@ -48,6 +48,14 @@ class RelevanceSettings(Settings):
     """The language model that rates, and its prompt."""
     seed: Seed = 0
     """Seed of the draws."""
+
+    @model_validator(mode="after")
+    def _pool_holds_the_sample(self) -> "RelevanceSettings":
+        if self.sample > self.pool:
+            raise ValueError(
+                f"sample is {self.sample}, but the pool it is drawn from {self.pool}; raise pool (--pool) above sample"
+            )
+        return self
 
 
 @runtime_checkable
@@ -109,7 +117,7 @@ def draw(annotated: AnnotatedCorpus, settings: RelevanceSettings) -> Drawn:
         the draw; a function of the corpus and the settings.
 
     Raises:
-        CorpusError: no chunk that was read carries a label.
+        CorpusError: none of the sample carries a label.
         ArtifactError: the corpus is damaged.
     """
     rng = np.random.default_rng(settings.seed)

@@ -34,6 +34,8 @@ _MAX_FEATURES = 20_000
 _NEGATIVES_PER_POSITIVE = 10
 _MIN_NEGATIVES = 1000
 _WORD = re.compile(r"\S+")
+_NEVER = "(?!)"
+"""What no text holds; an empty alternative is held by nearly all."""
 
 
 @dataclass(frozen=True)
@@ -271,7 +273,7 @@ class KeywordScore:
         self.library, self.num_words = library, num_words
 
     def score(self, texts: Sequence[str], concept_ids: Sequence[int]) -> Float[np.ndarray, " n"]:
-        """1.0 where the text holds one of the words as a whole word (case ignored), else 0.0."""
+        """1.0 where the text holds one of the words as a whole word (case ignored); else, or without words, 0.0."""
         return np.array(
             [
                 float(bool(self._pattern(concept_id).search(text)))
@@ -280,8 +282,9 @@ class KeywordScore:
         )
 
     def _pattern(self, concept_id: int) -> re.Pattern[str]:
-        words = self.library.card("known", concept_id).words[: self.num_words]
-        return re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, words)) + r")(?!\w)", re.IGNORECASE)
+        words = [word for word in self.library.card("known", concept_id).words if word.strip()][: self.num_words]
+        any_of_them = "|".join(map(re.escape, words)) or _NEVER
+        return re.compile(rf"(?<!\w)(?:{any_of_them})(?!\w)", re.IGNORECASE)
 
 
 def label_tables(

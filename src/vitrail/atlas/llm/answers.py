@@ -5,7 +5,6 @@ when it came.
 """
 
 import json
-import re
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -15,7 +14,6 @@ from vitrail.atlas.llm.journal import Reply
 
 A = TypeVar("A", bound=BaseModel)
 
-_THINKING = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 _KEPT = ("type", "properties", "required", "items", "enum", "$ref", "$defs")
 """What every server's schema engine takes; lengths and ranges are checked here."""
 
@@ -50,7 +48,7 @@ def verdict_of(reply: Reply, answer: type[A]) -> tuple[Verdict, A | None]:
     """
     if reply.refusal or reply.finish == "content_filter":
         return Verdict.refused, None
-    text = _THINKING.sub("", reply.text).strip()
+    text = _without_thinking(reply.text)
     fault = Verdict.truncated if reply.finish == "length" else Verdict.malformed
     if not text:
         return (fault if reply.finish == "length" else Verdict.empty), None
@@ -74,6 +72,11 @@ def schema_of(answer: type[BaseModel]) -> dict[str, Any]:
         the schema.
     """
     return _plain_schema(answer.model_json_schema())
+
+
+def _without_thinking(text: str) -> str:
+    """What stands after the last thought; the prompt may have opened it, and the limit may have cut it off."""
+    return text.rpartition("</think>")[2].partition("<think>")[0].strip()
 
 
 def _plain_schema(schema: dict[str, Any]) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class Asker:
     def __init__(
         self, model: LanguageModel, endpoint: Endpoint, journal: Journal, say: Callable[[str], None] = logger.info
     ):
-        """Hold what is needed; nothing is sent.
+        """Hold what is needed; nothing is sent. Damaged lines of the journal are told of.
 
         Args:
             model: what is asked, and how.
@@ -104,6 +104,8 @@ class Asker:
         """
         self.model, self.endpoint, self.journal, self.say = model, endpoint, journal, say
         self.tally = Tally()
+        if journal.num_damaged:
+            say(f"{journal.path}: damaged lines passed over: {journal.num_damaged:,}; what they held is asked again")
 
     def ask(self, questions: Sequence[Messages], answer: type[A], what: str) -> list[A | None]:
         """Put questions; equal ones are put once.
@@ -136,13 +138,14 @@ class _Run:
         self._limiter = Limiter(asker.endpoint.requests_per_minute, asker.endpoint.tokens_per_minute)
         self._tally = Tally()
         self._asked: list[Asked] = []
-        self._unanswered_in_row = 0
+        self._unanswered_in_row = self._num_from_journal = 0
         self._said_at = self._started = time.monotonic()
         self.results: list[Any] = [None] * len(questions)
 
     async def whole(self) -> None:
         """Settle every question, from the journal or the server."""
         pending = [i for i in range(len(self._questions)) if not self._settle_from_journal(i)]
+        self._num_from_journal = len(self._questions) - len(pending)
         try:
             if pending:
                 client = Client(self._endpoint)
@@ -160,12 +163,12 @@ class _Run:
         await self._drain(client, probe)
         rest = sorted(set(pending) - set(probe))
         if rest and self._asked:
-            self._show_estimate(rest)
+            self._show_estimate(probe, rest)
         await self._drain(client, rest)
 
-    def _show_estimate(self, rest: Sequence[int]) -> None:
-        stored = len(self._questions) - len(rest)
-        coming = estimate(self._asked, [self._chars(i) for i in rest], stored, self._endpoint)
+    def _show_estimate(self, probe: Sequence[int], rest: Sequence[int]) -> None:
+        tried, coming_chars = ([self._chars(i) for i in places] for places in (probe, rest))
+        coming = estimate(self._asked, tried, coming_chars, len(self._questions) - len(rest), self._endpoint)
         self._asker.say(f"{self._what}: {coming}")
         limit = self._endpoint.max_cost
         if limit is not None and coming.cost is not None and coming.cost > limit:
@@ -288,7 +291,7 @@ class _Run:
         if now - self._said_at >= PROGRESS_S:
             self._said_at = now
             done, total = self._tally.verdicts.total(), len(self._questions)
-            left = (now - self._started) / max(self._tally.requests, 1) * (total - done)
+            left = (now - self._started) / max(done - self._num_from_journal, 1) * (total - done)
             faults = f", {self._tally.faults:,} faults" if self._tally.faults else ""
             self._asker.say(f"{self._what}: {done:,} of {total:,}{faults}, about {duration(left)} left")
 

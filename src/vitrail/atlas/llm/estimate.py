@@ -1,8 +1,9 @@
 """What a run will cost, from a few of its own questions put to the real server.
 
 The probe's questions are drawn evenly from those still to be asked, sorted by length, and their answers are kept like
-all others: nothing is spent twice. Tokens in grow with the characters of the request, tokens out and seconds with the
-number of requests; the figures of the probe are carried over to the rest.
+all others: nothing is spent twice. Tokens in grow with the characters of the questions, tokens out and seconds with
+their number; a question that is put again until an answer fits counts with all its requests. The figures of the probe
+are carried over to the rest.
 """
 
 from collections.abc import Sequence
@@ -82,11 +83,14 @@ def probe_of(lengths: Sequence[int], max_concurrency: int) -> list[int]:
     return [order[(2 * i + 1) * len(order) // (2 * size)] for i in range(size)]
 
 
-def estimate(probed: Sequence[Asked], lengths: Sequence[int], stored: int, endpoint: Endpoint) -> Estimate:
+def estimate(
+    probed: Sequence[Asked], tried: Sequence[int], lengths: Sequence[int], stored: int, endpoint: Endpoint
+) -> Estimate:
     """Carry the probe's figures over to what is still to be asked.
 
     Args:
-        probed: the probe's requests, at least one.
+        probed: the probe's requests, at least one; several of a question that was put again.
+        tried: characters of each question of the probe.
         lengths: characters of each question to come.
         stored: questions whose answers are there.
         endpoint: concurrency, limits and prices.
@@ -95,19 +99,29 @@ def estimate(probed: Sequence[Asked], lengths: Sequence[int], stored: int, endpo
         the estimate.
     """
     is_counted = all(asked.tokens_in for asked in probed)
-    num = len(probed)
     read = sum(a.tokens_in if is_counted else a.chars / CHARS_PER_TOKEN for a in probed)
-    written = sum(a.tokens_out if is_counted else a.chars_out / CHARS_PER_TOKEN for a in probed) / num
-    tokens_in = read / sum(a.chars for a in probed) * sum(lengths)
-    tokens_out = written * len(lengths)
-    in_flight = min(endpoint.max_concurrency, num)  # more at once than were tried may not be faster
+    written = sum(a.tokens_out if is_counted else a.chars_out / CHARS_PER_TOKEN for a in probed)
+    times_as_many = len(lengths) / len(tried)
+    requests = len(probed) * times_as_many
+    tokens_in = read / sum(tried) * sum(lengths)
+    tokens_out = written * times_as_many
+    in_flight = min(endpoint.max_concurrency, len(tried))  # more at once than were tried may not be faster
     wall_s = max(
-        len(lengths) * sum(a.wall_s for a in probed) / num / in_flight,
-        len(lengths) * 60 / endpoint.requests_per_minute if endpoint.requests_per_minute else 0.0,
+        sum(a.wall_s for a in probed) * times_as_many / in_flight,
+        requests * 60 / endpoint.requests_per_minute if endpoint.requests_per_minute else 0.0,
         (tokens_in + tokens_out) * 60 / endpoint.tokens_per_minute if endpoint.tokens_per_minute else 0.0,
     )
     cost = price(tokens_in, tokens_out, endpoint)
-    return Estimate(len(lengths), stored, round(tokens_in), round(tokens_out), cost, wall_s, is_counted, num)
+    return Estimate(
+        requests=round(requests),
+        stored=stored,
+        tokens_in=round(tokens_in),
+        tokens_out=round(tokens_out),
+        cost=cost,
+        wall_s=wall_s,
+        is_counted=is_counted,
+        num_probed=len(probed),
+    )
 
 
 def price(tokens_in: int | float, tokens_out: int | float, endpoint: Endpoint) -> float | None:

@@ -2,12 +2,14 @@
 
 One line of JSON an answer: its key (a hash of everything that was asked), the text, why it ended, the tokens. A line
 is written in one piece, so a kill can tear only the last one, which is passed over; so is any line that is damaged.
+A file of something else is refused and left as it is.
 Several processes may append to one journal. Memory holds the keys and the places of the lines, not the texts.
 """
 
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +20,9 @@ from vitrail.errors import ConfigError
 
 ANSWERS_NAME = "answers.jsonl"
 """What a journal is called where a stage keeps it."""
+
+_BEGINNING = re.compile(rb'\{"key": "[0-9a-f]{32}", "text": ')
+"""Of every line that is written here; a journal torn in its first one is known by it."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Journal:
             path: the file; its folder is made.
 
         Raises:
-            ConfigError: the place cannot be written to.
+            ConfigError: the place cannot be written to, or holds something else.
             RunFailed: the disk is full.
         """
         self.path = path
@@ -76,12 +81,6 @@ class Journal:
             except (FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
                 raise ConfigError(f"{path}: {error.strerror}; name a file that can be written") from error
             self._read_places()
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __contains__(self, key: str) -> bool:
-        return bytes.fromhex(key) in self._places
 
     def get(self, key: str) -> Reply | None:
         """A stored answer.
@@ -130,13 +129,19 @@ class Journal:
     def _read_places(self) -> None:
         start, line = 0, b""
         with self.path.open("rb") as stored:
+            is_ours = _BEGINNING.match(stored.peek()) is not None
             for line in stored:
                 try:
                     key, _ = _entry(line)
                     self._places.setdefault(key, (start, len(line)))
-                except (ValueError, KeyError, TypeError):
+                except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                     self.num_damaged += 1
                 start += len(line)
+        if start and not self._places and not is_ours:
+            os.close(self._file)
+            raise ConfigError(
+                f"{self.path}: holds no answers of a language model; name a new file, or a journal of them"
+            )
         if line and not line.endswith(b"\n"):  # what comes next must not be joined to the torn line
             os.write(self._file, b"\n")
 

@@ -39,8 +39,13 @@ class Job:
         shelf = Shelf(self.work)
         return [number for number in range(self.num_tasks) if not shelf.is_finished(number)]
 
-    def align(self) -> None:
-        """Make datatrove's completion markers say what the finished shards say, which alone are the truth."""
+    def begin(self) -> None:
+        """Make ready for tasks to be started; only while none of an earlier command runs, whose work it would remove.
+
+        Traces of failed and killed tasks go, and datatrove's completion markers come to say what the finished shards
+        say, which alone are the truth.
+        """
+        Shelf(self.work).begin()
         completions = self.log_dir / "completions"
         shutil.rmtree(completions, ignore_errors=True)
         make_folder(completions)
@@ -58,7 +63,9 @@ class Engine(Protocol):
     """Runs jobs."""
 
     def run(self, job: Job) -> None:
-        """Run every task without a completion marker; a task that fails stays without one.
+        """Call the job's `begin`, then run every task without a completion marker; one that fails stays without.
+
+        Tasks of an earlier command that are still running are waited for instead, and `begin` is not called.
 
         Args:
             job: what to run.

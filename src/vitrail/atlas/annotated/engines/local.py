@@ -40,6 +40,7 @@ class LocalEngine:
         Raises:
             RunFailed: a worker died.
         """
+        job.begin()
         with _quiet():
             ProcessExecutor(job).run()
 

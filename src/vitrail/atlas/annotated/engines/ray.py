@@ -51,6 +51,7 @@ class RayEngine:
         is_ours = not ray.is_initialized()
         if is_ours:
             self._connect(ray, job)
+        job.begin()
         logger.disable("datatrove")
         try:
             RayPipelineExecutor(

@@ -70,6 +70,7 @@ class SlurmEngine:
         note.unlink()
 
     def _submit(self, job: Job, note: Path) -> None:
+        job.begin()
         executor = SlurmPipelineExecutor(
             pipeline=list(job.pipeline),
             tasks=job.num_tasks,
