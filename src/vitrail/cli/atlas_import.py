@@ -23,9 +23,9 @@ def import_source(
     out: Path,
     columns: Columns = None,
     encode: bool = False,
-    concept: str = "concept",
-    text: str = "text",
-    separator: str = ";",
+    concept: str | None = None,
+    text: str | None = None,
+    separator: str | None = None,
     json: Json = False,
 ) -> None:
     """Read labels that exist: a table of concept and text becomes an atlas, a release's folder an annotated corpus.
@@ -38,12 +38,19 @@ def import_source(
         out: directory to make.
         columns: of a release: YAML file with the lines of the column map that differ.
         encode: of a release: give every chunk a MiniLM vector, so that it can be indexed by meaning.
-        concept: of a table: column of the concept; several in one cell are parted by the separator.
-        text: of a table: column of the text.
-        separator: of a table: what parts several concepts in one cell.
+        concept: of a table: column of the concept; several in one cell are parted by the separator; default: concept.
+        text: of a table: column of the text; default: text.
+        separator: of a table: what parts several concepts in one cell; default: a semicolon.
         json: print one JSON object.
     """
+    flags = {"concept": concept, "text": text, "separator": separator}
+    named = {flag: value for flag, value in flags.items() if value is not None}
     if source.is_dir():
+        if named:
+            raise ConfigError(
+                f"--{next(iter(named))} is for a table of labels; "
+                "--columns takes a file that says where a release keeps what"
+            )
         if overrides:
             raise ConfigError(f"{overrides[0]}: a release brings its own labels, so there are no settings to give")
         manifest, report = _release(source, out, columns, encode)
@@ -54,9 +61,9 @@ def import_source(
             )
         endpoint, values = split_endpoint(parse_overrides(overrides), None, None)
         settings = AtlasSettings.load(overrides=values)
-        named = LabelColumns.parse({"concept": concept, "text": text, "separator": separator}, where="flags")
+        columns_of_table = LabelColumns.parse(named, where="flags")
         with working("fitting the annotator to the labels"):
-            manifest, report = import_labels(source, out, named, settings, Resources(endpoint=endpoint)), []
+            manifest, report = import_labels(source, out, columns_of_table, settings, Resources(endpoint=endpoint)), []
     result = {"id": manifest.id, "kind": manifest.kind, "counts": manifest.counts, "checks": report}
     emit(result, json, "\n".join([described(out, manifest.counts), *check_lines(report)]))
 

@@ -19,7 +19,8 @@ from vitrail.atlas.view import (
     show_concept,
     write_page,
 )
-from vitrail.atlas.view.showing import Example, Neighbour, Where
+from vitrail.atlas.view.examples import Example
+from vitrail.atlas.view.showing import Neighbour, Where
 from vitrail.cli.output import Count, Json, Overrides, Whole, described, emit, parse_overrides, working
 from vitrail.errors import ConfigError
 
@@ -127,9 +128,10 @@ def compare(
         "only_first": list(found.only_first),
         "only_second": list(found.only_second),
         "groups_left_out": list(found.left_out),
+        "num_smaller_groups": found.num_smaller,
     }
     others = "all others" if second is None else str(second)
-    emit(plain, json, "\n".join(_comparison_lines(found, str(first), others, limit)))
+    emit(plain, json, "\n".join(_comparison_lines(found, str(first), others, by, limit)))
 
 
 def _shown_lines(shown: Shown) -> list[str]:
@@ -191,17 +193,20 @@ def _plain(row: Difference) -> dict[str, Any]:
     return asdict(row) | {"first_share": row.first_share, "second_share": row.second_share}
 
 
-def _comparison_lines(found: Comparison, first: str, second: str, limit: int) -> list[str]:
+def _comparison_lines(
+    found: Comparison, first: str, second: str, by: Literal["source", "domain"] | None, limit: int
+) -> list[str]:
     lines = [
         f"log odds ratio of a chunk carrying the concept: {first} against {second}; "
         "95 % interval over documents; surest first"
     ]
+    nameless = "all chunks" if by is None else "not named"
     groups: dict[str, list[Difference]] = {}
     for row in found.differences:
         groups.setdefault(row.group, []).append(row)
     for group, rows in groups.items():
         totals = f"({rows[0].first_total:,} against {rows[0].second_total:,} chunks)"
-        lines += ["", f"{group or 'all chunks'}  {totals}"]
+        lines += ["", f"{group or nameless}  {totals}"]
         for title, side in (
             ("more frequent", [r for r in rows if r.low > 0]),
             ("less frequent", [r for r in rows if r.high < 0]),
@@ -211,7 +216,10 @@ def _comparison_lines(found: Comparison, first: str, second: str, limit: int) ->
         if names:
             lines += ["", f"{len(names):,} concepts {title}: {', '.join(names[:limit])}"]
     if found.left_out:
-        lines += ["", f"{len(found.left_out):,} groups in one corpus only: {', '.join(found.left_out[:limit])}"]
+        left_out = ", ".join(name or nameless for name in found.left_out[:limit])
+        lines += ["", f"{len(found.left_out):,} groups in one corpus only: {left_out}"]
+    if found.num_smaller:
+        lines += ["", f"{found.num_smaller:,} groups with fewer chunks are not compared"]
     return lines
 
 

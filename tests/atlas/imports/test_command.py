@@ -53,6 +53,9 @@ def test_flags_of_the_other_kind_are_refused(tmp_path: Path, type_in: Type) -> N
     assert (code, "a release brings its own labels" in err) == (2, True)
     code, _, err = type_in(tmp_path / "labels.csv", "--out", tmp_path / "a", "--encode")
     assert (code, "are for a release's folder" in err) == (2, True)
+    for flag in ("--concept", "--text", "--separator"):
+        code, _, err = type_in(raw, "--out", tmp_path / "a", flag, "x")
+        assert (code, f"{flag} is for a table of labels" in err) == (2, True)
     assert not (tmp_path / "a").exists()
 
 

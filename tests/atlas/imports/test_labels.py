@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,19 +15,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitrail.atlas.imports import LabelColumns, OwnLabels, read_labels
+from vitrail.atlas.imports import LabelColumns, read_labels
 from vitrail.atlas.imports.labels import MAX_EXAMPLES
 from vitrail.errors import ConfigError, CorpusError
 
 ROWS: list[dict[str, Any]] = [
-    {"concept": "Rivers", "text": 'The "Rhine", wide,\nflows north.', "domain": "water"},
-    {"concept": "rivers; Stone", "text": "A pebble in the brook.", "domain": "water"},
-    {"concept": "  RIVERS ", "text": "The Danube.", "domain": "water"},
-    {"concept": "stone", "text": "Granite.", "domain": "rock"},
-    {"concept": "Stone", "text": "Granite.", "domain": "rock"},
-    {"concept": "", "text": "Nothing of either.", "domain": "rest"},
-    {"concept": "Stone", "text": "  ", "domain": "rock"},
-    {"concept": "Rivers", "text": "The Rhone.", "domain": "water"},
+    {"concept": "Rivers", "text": 'The "Rhine", wide,\nflows north.', "source": "atlas"},
+    {"concept": "rivers; Stone", "text": "A pebble in the brook.", "source": "walk"},
+    {"concept": "  RIVERS ", "text": "The Danube.", "source": "atlas"},
+    {"concept": "stone", "text": "Granite.", "source": "walk"},
+    {"concept": "Stone", "text": "Granite.", "source": "atlas"},
+    {"concept": "", "text": "Nothing of either.", "source": "walk"},
+    {"concept": "Stone", "text": "  ", "source": "walk"},
+    {"concept": "Rivers", "text": "The Rhone.", "source": "walk"},
 ]
 
 
@@ -46,32 +46,15 @@ def _write(folder: Path, name: str, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def _plain(labels: OwnLabels) -> tuple[Any, ...]:
-    """All but the source, which is the file's name."""
-    texts = sorted((d.text, d.domain, names) for d, names in zip(labels.documents, labels.carried, strict=True))
-    concepts = [(c.name, c.kind, c.description, sorted(c.examples)) for c in labels.concepts]
-    return texts, concepts, dict(labels.counts)
-
-
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.jsonl.gz", "a.parquet"])
 def test_every_format_gives_the_same(tmp_path: Path, name: str) -> None:
     labels = read_labels(_write(tmp_path, name, ROWS), LabelColumns())
     assert [concept.name for concept in labels.concepts] == ["Rivers", "Stone"]
-    carried = {document.text: names for document, names in zip(labels.documents, labels.carried, strict=True)}
-    assert carried == {
-        'The "Rhine", wide,\nflows north.': ("Rivers",),
-        "A pebble in the brook.": ("Rivers", "Stone"),
-        "The Danube.": ("Rivers",),
-        "The Rhone.": ("Rivers",),
-        "Granite.": ("Stone",),
-        "Nothing of either.": (),
-    }
-    assert set(labels.concepts[1].examples) == {"A pebble in the brook.", "Granite."}
-    assert labels.counts == {
-        "rows": 8, "concepts": 2, "texts": 6, "labels": 6, "unlabelled_texts": 1, "rows_without_text": 1,
-        "repeated_rows": 1,
-    }  # fmt: skip
-    assert {document.domain for document in labels.documents} == {"water", "rock", "rest"}
+    carried = [sorted(concept.examples) for concept in labels.concepts]
+    rivers = ["A pebble in the brook.", 'The "Rhine", wide,\nflows north.', "The Danube.", "The Rhone."]
+    assert carried == [rivers, ["A pebble in the brook.", "Granite."]], "a text of two sources is one text"
+    assert sorted(labels.texts) == sorted({*rivers, "Granite.", "Nothing of either."})
+    assert labels == read_labels(_write(tmp_path, "other.csv", ROWS), LabelColumns())
 
 
 @settings(max_examples=25, deadline=None)
@@ -102,6 +85,42 @@ def test_lists_and_other_columns(tmp_path: Path) -> None:
     assert [concept.name for concept in labels.concepts] == ["a", "b"]
 
 
+def test_a_line_without_the_key_of_the_concept_is_a_text_without_one(tmp_path: Path) -> None:
+    """JSON leaves out what is empty; only a table in which no line has the key is a wrong table."""
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"concept": "a", "text": "two"}\n')
+    labels = read_labels(tmp_path / "a.jsonl", LabelColumns())
+    assert (sorted(labels.texts), [c.examples for c in labels.concepts]) == (["one", "two"], [("two",)])
+    (tmp_path / "b.jsonl").write_text('{"text": "one"}\n{"concepts": "a", "text": "two"}\n')
+    with pytest.raises(CorpusError, match="no column 'concept' in line 1"):
+        read_labels(tmp_path / "b.jsonl", LabelColumns())
+
+
+def test_values_of_parquet_that_python_cannot_hold(tmp_path: Path) -> None:
+    """A time in nanoseconds used to end in a traceback, even in a column that nobody asked for."""
+    times = pa.array([1, 2], pa.timestamp("ns"))
+    rows = {"concept": ["a", "b"], "text": ["one", "two"]}
+    pq.write_table(pa.table({**rows, "when": times}), tmp_path / "a.parquet")
+    assert len(read_labels(tmp_path / "a.parquet", LabelColumns()).texts) == 2
+    no_text = pa.StringArray.from_buffers(2, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xff"))
+    years = pa.array([10**15] * 2, pa.timestamp("ms"))  # after the year 30000
+    for name, values in (("time", times), ("year", years), ("bytes", no_text)):
+        pq.write_table(pa.table({**rows, "description": values}), tmp_path / f"{name}.parquet")
+        with pytest.raises(CorpusError, match=rf"{name}.parquet: not a readable Parquet file"):
+            read_labels(tmp_path / f"{name}.parquet", LabelColumns())
+
+
+def test_a_table_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patched, since root, as whom tests often run, may read every file."""
+
+    def refused(*_: object, **__: object) -> NoReturn:
+        raise PermissionError(13, "Permission denied")
+
+    path = _write(tmp_path, "a.csv", ROWS)
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(CorpusError, match=r"a.csv: cannot be read \(Permission denied\)"):
+        read_labels(path, LabelColumns())
+
+
 def test_examples_are_bounded_and_a_fair_sample(tmp_path: Path) -> None:
     rows = [{"concept": "a", "text": f"text {number}"} for number in range(3 * MAX_EXAMPLES)]
     labels = read_labels(_write(tmp_path, "a.jsonl", rows), LabelColumns())
@@ -113,7 +132,7 @@ def test_examples_are_bounded_and_a_fair_sample(tmp_path: Path) -> None:
 def test_a_cell_of_a_megabyte_is_read(tmp_path: Path) -> None:
     text = "river " * 200_000
     labels = read_labels(_write(tmp_path, "a.csv", [{"concept": "a", "text": text}]), LabelColumns())
-    assert labels.documents[0].text == text
+    assert labels.texts == (text,)
 
 
 BAD: Mapping[str, tuple[str, bytes, str]] = {

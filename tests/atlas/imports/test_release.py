@@ -355,3 +355,121 @@ def test_files_whose_lists_are_empty_or_of_another_width(release: Release, impor
     pq.write_table(full.set_column(place, "concept_ids", large), raw / "chunks-0.parquet")
     found = import_release(raw, tmp_path / "annotated", load_map())
     assert found.files == AnnotatedCorpus.open(imported).manifest.files
+
+
+@pytest.mark.parametrize(
+    ("columns", "values", "message"),
+    [
+        ("concepts: {path: x}", "Science/Physics", "column 'x' holds string instead of lists of names"),
+        ("concepts: {words: x}", "beam light", "column 'x' holds string instead of lists of words"),
+        ("concepts: {name: x}", ["a"], r"column 'x' holds list.* instead of single values"),
+        ("chunks: {concepts: x}", 7, "column 'x' holds int64 instead of lists of concept ids"),
+        ("chunks: {scores: x}", "0.5", "column 'x' holds string instead of lists of numbers"),
+        ("chunks: {scores: x}", ["0.5"], "column 'x' holds list.* instead of lists of numbers"),
+        ("chunks: {embedding: x}", ["0.5"], "column 'x' holds list.* instead of lists of numbers"),
+    ],
+)
+def test_lists_must_be_lists(release: Release, tmp_path: Path, columns: str, values: object, message: str) -> None:
+    """A path written as text was taken for branches of one letter each, a single concept ended in a traceback."""
+    other = copy.deepcopy(release)
+    for row in getattr(other, columns.partition(":")[0]):
+        row["x"] = values
+    with pytest.raises(CorpusError, match=message):
+        _import(other, tmp_path, columns)
+
+
+@pytest.mark.parametrize("vector", [[1.0, 2.0], [1.0, None, 2.0], [1.0, 1e300, 2.0]])
+def test_vectors_that_cannot_be_meant(release: Release, tmp_path: Path, vector: list[float | None]) -> None:
+    """One of another width ended in a traceback, one that is no number in a page that could not be made."""
+    other = copy.deepcopy(release)
+    for row in other.chunks:
+        row["vector"] = [0.5, 1.0, 1.5]
+    other.chunks[9]["vector"] = vector
+    with pytest.raises(
+        CorpusError, match=rf"'{other.chunks[9]['chunk_id']}' has a vector of .* the vectors are 3 wide"
+    ):
+        _import(other, tmp_path, "chunks: {embedding: vector}")
+
+
+def test_a_column_without_values_in_the_first_file(release: Release, tmp_path: Path) -> None:
+    """Its type was taken from there, and the text in the next file ended in a traceback."""
+    raw = release.write(tmp_path / "raw", num_files=2)
+    table = pq.read_table(raw / "chunks-0.parquet")
+    other = table.set_column(table.column_names.index("text"), "text", pa.nulls(len(table)))
+    pq.write_table(other, raw / "chunks-0.parquet")
+    manifest = import_release(raw, tmp_path / "annotated", load_map())
+    assert manifest.counts["chunks"] == pq.read_metadata(raw / "chunks-1.parquet").num_rows
+    assert manifest.counts["dropped_empty_chunks"] == len(table)
+
+
+def test_files_that_disagree_on_a_type(release: Release, tmp_path: Path) -> None:
+    raw = release.write(tmp_path / "raw", num_files=2)
+    table = pq.read_table(raw / "chunks-1.parquet")
+    numbers = pa.array(range(len(table)), pa.int64())
+    other = table.set_column(table.column_names.index("chunk_id"), "chunk_id", numbers)
+    pq.write_table(other, raw / "chunks-1.parquet")
+    with pytest.raises(CorpusError, match=r"chunks-1.parquet: other types than in chunks-0.parquet .*chunk_id"):
+        import_release(raw, tmp_path / "annotated", load_map())
+
+
+def test_text_that_is_not_utf8(release: Release, tmp_path: Path) -> None:
+    raw = release.write(tmp_path / "raw")
+    table = pq.read_table(raw / "documents-0.parquet")
+    place, bad = table.column_names.index("domain"), pa.array([b"\xff"] * len(table)).view(pa.string())
+    pq.write_table(table.set_column(place, "domain", bad), raw / "documents-0.parquet")
+    with pytest.raises(CorpusError, match=r"documents-0.parquet: not a readable Parquet file .*UTF8"):
+        import_release(raw, tmp_path / "annotated", load_map())
+
+
+def test_text_without_a_stop_ends_where_the_next_chunk_begins(release: Release, imported: Path, tmp_path: Path) -> None:
+    """Every chunk went to the end of the document."""
+    other = copy.deepcopy(release)
+    for document in other.documents:
+        own = [row for row in other.chunks if row["document_id"] == document["document_id"]]
+        document["body"] = "".join(row["text"] for row in sorted(own, key=lambda row: row["start"]))
+    columns = "chunks: {text: null, stop: null}\ndocuments: {text: body}\n"
+    _, chunks = _import(other, tmp_path, columns)
+    assert chunks == list(AnnotatedCorpus.open(imported).chunks())
+    (tmp_path / "b").mkdir()
+    with pytest.raises(CorpusError, match="has no text, start or stop"):
+        _import(other, tmp_path / "b", "chunks: {text: null, start: null, stop: null}\ndocuments: {text: body}\n")
+
+
+def test_a_wrong_pair_in_both_directions_is_one_pair(release: Release, tmp_path: Path) -> None:
+    """It was counted twice: "2 of 1 differ"."""
+    other = copy.deepcopy(release)
+    pair = {**other.cooccurrence[0], "count": other.cooccurrence[0]["count"] + 1}
+    flipped = {**pair, "concept_a": pair["concept_b"], "concept_b": pair["concept_a"]}
+    other.cooccurrence = [pair, flipped, *other.cooccurrence[1:]]
+    _import(other, tmp_path)
+    check = _report(tmp_path / "annotated")[2]
+    assert (check["differing"], check["compared"], len(check["examples"])) == (1, len(pairs_of(other.chunks)), 1)
+
+
+@pytest.mark.parametrize(
+    ("table", "name"), [("chunks", "document_id"), ("chunks", "chunk_id"), ("documents", "document_id")]
+)
+def test_rows_without_an_id(release: Release, tmp_path: Path, table: str, name: str) -> None:
+    """All of them became chunks of one document called "None"."""
+    other = copy.deepcopy(release)
+    getattr(other, table)[3][name] = None
+    with pytest.raises(CorpusError, match=rf"a row of {table} has no {name} "):
+        _import(other, tmp_path)
+
+
+def test_a_new_name_may_be_taken_too(release: Release, tmp_path: Path) -> None:
+    other = copy.deepcopy(release)
+    ids = [row["concept_id"] for row in other.concepts[:3]]
+    for row, name in zip(other.concepts[:3], (f"Same ({ids[2]})", "Same", "Same"), strict=True):
+        row["name"] = name
+    _import(other, tmp_path)
+    names = [card.name for card in AnnotatedCorpus.open(tmp_path / "annotated").library().cards]
+    assert names[:3] == [f"Same ({ids[2]})", "Same", f"Same ({ids[2]}) ({ids[2]})"]
+
+
+def test_a_column_with_a_dot_in_its_name(release: Release, imported: Path, tmp_path: Path) -> None:
+    other = copy.deepcopy(release)
+    for row in other.chunks:
+        row["my.text"] = row.pop("text")
+    _, chunks = _import(other, tmp_path, "chunks: {text: my.text}")
+    assert chunks == list(AnnotatedCorpus.open(imported).chunks())

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.atlas.view.making import Spec, make_card, random_documents, write_annotated
-from vitrail.atlas.view import PageSettings, write_page
+from vitrail.atlas.view import PageSettings, layout, write_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
@@ -162,6 +162,35 @@ def test_document_shows_its_chunks_and_marks(visit: Callable[..., Page], site: P
     expect(page.locator("#card h2")).to_have_text(f"river {word.removeprefix('word')}")
 
 
+def test_another_colour_reaches_every_view(visit: Callable[..., Page], site: Path) -> None:
+    """Views that had been opened before kept the swatches of the old grouping."""
+    page = visit(site)
+    for tab in ("Tree", "Documents", "Sources", "Map"):
+        page.get_by_role("tab", name=tab).click()
+    page.locator("#document .chip").first.wait_for(state="attached")
+    page.get_by_label("Colour by").select_option("kind")
+    page.get_by_role("tab", name="Sources").click()
+    expect(page.locator("#view-sources table")).to_have_count(1)
+    for tab in ("Documents", "Tree"):
+        page.get_by_role("tab", name=tab).click()
+        if tab == "Tree":
+            page.locator("summary", has_text="P Language").click()
+        shown = page.locator(f"#view-{tab.lower()} .chip")
+        shown.first.wait_for()
+        wrong = "(chips) => chips.filter((chip) => !chip.firstChild.classList.contains(styleOf(chip.dataset.concept)))"
+        assert shown.evaluate_all(wrong + ".length") == 0, tab
+
+
+def test_lines_to_the_neighbours_go_with_their_concept(visit: Callable[..., Page], site: Path) -> None:
+    """Until its card came, the lines ran from the new concept to the neighbours of the old one."""
+    page = visit(site, "#concept-3")
+    expect(page.locator("#card h2")).to_have_text("river 3")
+    assert page.evaluate("near.length") > 0
+    assert page.evaluate("(() => { select(30); return near.length; })()") == 0
+    expect(page.locator("#card h2")).to_have_text("river 30")
+    assert page.evaluate("near.length") > 0
+
+
 def test_sources_are_listed_by_size(visit: Callable[..., Page], site: Path, documents: list[Spec]) -> None:
     page = visit(site)
     page.get_by_role("tab", name="Sources").click()
@@ -240,3 +269,15 @@ def test_same_corpus_same_page(annotated: Path, site: Path, tmp_path: Path) -> N
     assert first.files == again.files
     assert first.id == again.id
     assert write_page(annotated, tmp_path / "other", settings.model_copy(update={"seed": 1})).files != again.files
+
+
+def test_what_auto_means_is_part_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After UMAP was installed, the page of before still counted as done."""
+    annotated = write_annotated(tmp_path / "a", [make_card(0, "river")], random_documents(1, 5, 1))
+    settings = PageSettings(documents=0, examples=0)
+    monkeypatch.setattr(layout, "find_spec", lambda _: None)
+    before = write_page(annotated, tmp_path / "auto", settings)
+    named = settings.model_copy(update={"layout": "pca"})
+    assert write_page(annotated, tmp_path / "pca", named).id == before.id
+    monkeypatch.setattr(layout, "find_spec", lambda _: True)
+    assert write_page(annotated, tmp_path / "auto", settings).id != before.id

@@ -10,6 +10,7 @@ import pytest
 from tests.atlas.view.making import Spec, make_card, random_documents, write_annotated
 from vitrail.atlas import ConceptLibrary
 from vitrail.atlas.view import compare_corpora, compare_groups, search_meaning, show_concept
+from vitrail.atlas.view.gather import MOST_GROUPS
 from vitrail.cli.atlas_view import marked
 from vitrail.cli.main import main
 from vitrail.errors import ArtifactError, ConceptNotFound
@@ -183,6 +184,28 @@ def test_nothing_to_compare_is_said_in_one_line(tmp_path: Path, answer: Callable
     c = _corpus(tmp_path / "c", {"net": {0: 5}}, ("river",))
     with pytest.raises(ArtifactError, match="no source in common"):
         compare_corpora(a, c, "source")
+
+
+def test_chunks_without_a_source_are_not_all_chunks(tmp_path: Path, answer: Callable[..., Any]) -> None:
+    """Grouped, those that name none were printed as "all chunks"."""
+    a = _corpus(tmp_path / "a", {"": {0: 8}, "book": {0: 1, 1: 4}}, ("river", "stone"))
+    b = _corpus(tmp_path / "b", {"book": {0: 2}}, ("river", "stone"))
+    text = answer("compare", a, "--by", "source")
+    assert "\nnot named  (" in text
+    assert "all chunks  (" not in text
+    assert "groups in one corpus only: not named\n" in answer("compare", a, b, "--by", "source")
+    assert "\nall chunks  (" in answer("compare", a, b)
+
+
+def test_only_the_largest_groups_are_compared(tmp_path: Path, answer: Callable[..., Any]) -> None:
+    """Every imported file is a source of its own: a corpus of thousands would give millions of rows."""
+    documents = [Spec(f"d{n}", [("x", {0: []})] * (1 + n % 3), f"file {n}") for n in range(MOST_GROUPS + 7)]
+    place = write_annotated(tmp_path / "a", [make_card(0, "river")], documents)
+    for found in (compare_groups(place, "source"), compare_corpora(place, place, "source")):
+        assert (len(found.differences), found.num_smaller) == (MOST_GROUPS, 7)
+        assert sum(row.first_total == 1 for row in found.differences) == (MOST_GROUPS + 7) // 3 - 7
+    assert "7 groups with fewer chunks are not compared" in answer("compare", place, "--by", "source")
+    assert answer("compare", place, "--by", "source", "--json")["num_smaller_groups"] == 7
 
 
 def test_page_command_takes_settings(place: Path, tmp_path: Path, answer: Callable[..., Any]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import Int64, UInt64
+from jaxtyping import Bool, Int64, UInt64
 from numpy.typing import NDArray
 
 from vitrail.atlas.imports.release_concepts import ReleaseConcepts
@@ -154,13 +154,13 @@ def _pairs(batch: pa.Table) -> tuple[list[Any], list[Any]]:
     return ids.take(pc.list_parent_indices(chunks)).to_pylist(), pc.list_flatten(chunks).to_pylist()
 
 
-def check_cooccurrence(table: ReleaseTable, concepts: ReleaseConcepts, counted: Mapping[tuple[int, int], int]) -> Check:
+def check_cooccurrence(table: ReleaseTable, concepts: ReleaseConcepts, counted: pa.Table) -> Check:
     """Whether the release's pair counts are those of its labels.
 
     Args:
         table: co-occurrence; pairs in one or both directions, with or without each concept's own count.
         concepts: of the release.
-        counted: (first, second), first < second → chunks that carry both, from the labels.
+        counted: `first`, `second`, `num_chunks` that carry both, from the labels; first ≤ second.
 
     Returns:
         the result.
@@ -171,30 +171,71 @@ def check_cooccurrence(table: ReleaseTable, concepts: ReleaseConcepts, counted: 
     what = "co-occurrence against labels, by pair"
     if not table.files:
         return Check(what, 0, 0)
-    seen: set[tuple[int, int]] = set()
-    wrong: list[str] = []
-    num_wrong = 0
+    pairs = _CountedPairs(counted, len(concepts.cards))
+    others: set[int] = set()
+    wrong: dict[int, int] = {}  # pair → what the release says of it; a pair listed both ways is one pair
     for batch in table.batches():
-        for first, second, count in _triples(batch, concepts.place):
-            if first == second >= 0:
-                continue
-            pair = (min(first, second), max(first, second))
-            seen.add(pair)
-            if first < 0 or second < 0 or counted.get(pair, 0) != count:
-                num_wrong += 1
-                wrong += [_pair_words(pair, count, counted.get(pair, 0), concepts)][: SHOWN - len(wrong)]
-    missing = [pair for pair, count in counted.items() if pair not in seen and count]
-    num_wrong += len(missing)
-    wrong += [_pair_words(pair, 0, counted[pair], concepts) for pair in missing[: max(0, SHOWN - len(wrong))]]
-    return Check(what, len(seen | counted.keys()), num_wrong, tuple(wrong))
+        keys, stated = _stated_pairs(batch, concepts)
+        told, is_counted = pairs.look_up(keys)
+        others.update(keys[~is_counted].tolist())
+        is_wrong = (told != stated) | (keys <= len(concepts.cards))
+        for key, count in zip(keys[is_wrong].tolist(), stated[is_wrong].tolist(), strict=True):
+            wrong.setdefault(key, count)
+    missing = pairs.not_looked_up()
+    shown = [*wrong.items(), *((key, 0) for key in missing[:SHOWN].tolist())][:SHOWN]
+    examples = [_pair_words(key, stated, int(pairs.look_up(np.array([key]))[0][0]), concepts) for key, stated in shown]
+    return Check(what, len(pairs) + len(others), len(wrong) + len(missing), tuple(examples))
 
 
-def _triples(batch: pa.Table, place: Mapping[Any, int]) -> Iterable[tuple[int, int, int]]:
-    columns = (batch[name].to_pylist() for name in ("first", "second", "num_chunks"))
-    for first, second, count in zip(*columns, strict=True):
-        yield place.get(first, -1), place.get(second, -1), count or 0
+class _CountedPairs:
+    """Pairs of concepts with their counts, as sorted numbers: 17 bytes a pair."""
+
+    def __init__(self, counted: pa.Table, num_concepts: int) -> None:
+        first, second, counts = (counted[name].to_numpy() for name in ("first", "second", "num_chunks"))
+        keys = _pair_keys(first.astype(np.int64), second.astype(np.int64), num_concepts)
+        order = np.argsort(keys[first != second])
+        # Behind the last pair stands one that nobody asks for, so that every place of a search is there.
+        self._keys = np.append(keys[first != second][order], np.iinfo(np.int64).max)
+        self._counts = np.append(counts[first != second][order], 0)
+        self._is_looked_up = np.zeros(len(self._keys), np.bool_)
+
+    def __len__(self) -> int:
+        return len(self._keys) - 1
+
+    def look_up(self, keys: Int64[np.ndarray, " P"]) -> tuple[Int64[np.ndarray, " P"], Bool[np.ndarray, " P"]]:
+        """Chunks with both concepts of each pair, 0 for a pair that was not counted; and whether it was."""
+        places = np.searchsorted(self._keys, keys)
+        is_counted = self._keys[places] == keys
+        self._is_looked_up[places[is_counted]] = True
+        return np.where(is_counted, self._counts[places], 0), is_counted
+
+    def not_looked_up(self) -> Int64[np.ndarray, " P"]:
+        """Pairs that share a chunk and were never asked for."""
+        return np.asarray(self._keys[~self._is_looked_up & (self._counts > 0)], np.int64)
 
 
-def _pair_words(pair: Sequence[int], stated: int, counted: int, concepts: ReleaseConcepts) -> str:
+def _pair_keys(
+    first: Int64[np.ndarray, " P"], second: Int64[np.ndarray, " P"], num_concepts: int
+) -> Int64[np.ndarray, " P"]:
+    """A number for each pair, whichever of the two comes first; -1 is an unknown concept."""
+    low, high = np.minimum(first, second), np.maximum(first, second)
+    return np.asarray((low + 1) * (num_concepts + 1) + high + 1, np.int64)
+
+
+def _stated_pairs(
+    batch: pa.Table, concepts: ReleaseConcepts
+) -> tuple[Int64[np.ndarray, " P"], Int64[np.ndarray, " P"]]:
+    """Pairs of two concepts and the counts that the release states; a concept's own count is left out."""
+    first, second = (
+        np.array([concepts.place.get(value, -1) for value in batch[name].to_pylist()], np.int64)
+        for name in ("first", "second")
+    )
+    stated = pc.fill_null(batch["num_chunks"].cast(pa.int64()), 0).to_numpy()
+    is_pair = (first != second) | (first < 0)
+    return _pair_keys(first, second, len(concepts.cards))[is_pair], stated[is_pair]
+
+
+def _pair_words(key: int, stated: int, counted: int, concepts: ReleaseConcepts) -> str:
+    pair = (place - 1 for place in divmod(key, len(concepts.cards) + 1))
     names = " with ".join(f"'{concepts.cards[c].name}'" if c >= 0 else "an unknown concept" for c in pair)
     return f"{names} says {stated:,}, labels give {counted:,}"

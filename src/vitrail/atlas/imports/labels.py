@@ -1,4 +1,4 @@
-"""A user's own labels, a table of concept and text, as concepts and documents (C).
+"""A user's own labels, a table of concept and text, as concepts and texts (C).
 
 A row is a text with one concept or several; a text may stand in many rows, and its concepts are joined. Rows without
 a concept are texts too: they say what the corpus is like without it. Names are compared without case and spacing.
@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from vitrail.atlas.concepts.own import OwnConcept
 from vitrail.atlas.imports.rows import read_rows
 from vitrail.atlas.library import Kind
-from vitrail.corpus import Document, document_id
+from vitrail.corpus import document_id
 from vitrail.errors import CorpusError, nearest
 from vitrail.settings import Settings
 
@@ -29,7 +29,7 @@ SHOWN = 60
 
 
 class LabelColumns(Settings):
-    """How a table of labels is read. Of the last four, those that are there are used."""
+    """How a table of labels is read. Of the last two, those that are there are used."""
 
     concept: str = "concept"
     """Column of the concept's name; in JSONL and Parquet it may hold a list."""
@@ -41,10 +41,6 @@ class LabelColumns(Settings):
     """Column of the concept's kind: content, tone, demographic or alignment."""
     description: str = "description"
     """Column of the concept's description."""
-    source: str = "source"
-    """Column of the text's source."""
-    domain: str = "domain"
-    """Column of the text's domain."""
 
     @model_validator(mode="after")
     def _are_two(self) -> "LabelColumns":
@@ -59,15 +55,11 @@ class OwnLabels:
 
     Attributes:
         concepts: by name, each with up to `MAX_EXAMPLES` examples.
-        documents: the texts, by id, each once.
-        carried: names of the concepts of each document, sorted.
-        counts: `rows`, `texts`, `labels`, `unlabelled_texts`, `rows_without_text`, `repeated_rows`.
+        texts: those of all rows, each once, in the order of their hashes.
     """
 
     concepts: tuple[OwnConcept, ...]
-    documents: tuple[Document, ...]
-    carried: tuple[tuple[str, ...], ...]
-    counts: Mapping[str, int]
+    texts: tuple[str, ...]
 
 
 def read_labels(path: Path, columns: LabelColumns) -> OwnLabels:
@@ -78,14 +70,14 @@ def read_labels(path: Path, columns: LabelColumns) -> OwnLabels:
         columns: what its columns are called.
 
     Returns:
-        concepts and documents.
+        concepts and texts.
 
     Raises:
         CorpusError: the file cannot be read, a column is missing (the nearest is named), a kind is none, or no row
             has both text and concept.
     """
     table = _Table(path, columns)
-    for number, row in read_rows(path):
+    for number, row in read_rows(path, columns.model_dump(exclude={"separator"}).values()):
         table.add(number, row)
     return table.result()
 
@@ -97,7 +89,7 @@ class _Concept:
     spellings: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     descriptions: Counter[str] = field(default_factory=Counter)
-    documents: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
 
 
 class _Table:
@@ -106,67 +98,57 @@ class _Table:
     def __init__(self, path: Path, columns: LabelColumns) -> None:
         self._path, self._columns = path, columns
         self._concepts: dict[str, _Concept] = defaultdict(_Concept)
-        self._documents: dict[str, Document] = {}
-        self._counts: Counter[str] = Counter(rows=0, rows_without_text=0, repeated_rows=0)
+        self._texts: set[str] = set()
+        self._first_row: tuple[int, Mapping[str, Any]] | None = None
+        self._has_concept_column = False
 
     def add(self, number: int, row: Mapping[str, Any]) -> None:
-        self._counts["rows"] += 1
-        text = self._cell(row, self._columns.text, number)
-        names = self._names(self._cell(row, self._columns.concept, number), number)
+        self._first_row = self._first_row or (number, row)
+        self._has_concept_column |= self._columns.concept in row
+        if self._columns.text not in row:
+            raise self._no_column(self._columns.text, number, row)
+        text = row[self._columns.text]
+        # A line of JSONL may lack the key: no concept. `result` refuses a table where no row has it.
+        names = self._names(row.get(self._columns.concept), number)
         if not isinstance(text, str | None):
             raise CorpusError(
                 f"{self._path}: line {number}: '{self._columns.text}' holds {_short(text)}, which is no text; --text "
                 "names another column"
             )
         if not text or not text.strip():
-            self._counts["rows_without_text"] += 1
             return
-        document = self._document(text, row)
-        known = self._documents.setdefault(document.id, document)
-        self._documents[document.id] = min(known, document, key=lambda one: one.domain)  # whichever row came first
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        self._texts.add(text)
         for name in names:
             concept = self._concepts[_folded(name)]
-            self._counts["repeated_rows"] += document.id in concept.documents
-            concept.documents.add(document.id)
+            concept.texts.add(text)
             concept.spellings[name] += 1
             self._describe(concept, row, number)
 
     def result(self) -> OwnLabels:
+        if self._first_row is not None and not self._has_concept_column:
+            raise self._no_column(self._columns.concept, *self._first_row)
         if not self._concepts:
             raise CorpusError(
                 f"{self._path}: no row has both a text and a concept; fill the column '{self._columns.concept}'"
             )
-        carried: dict[str, list[str]] = {key: [] for key in self._documents}
-        concepts = []
-        for key in sorted(self._concepts):
-            concept = self._concepts[key]
-            name = _commonest(concept.spellings)
-            concepts.append(self._own(name, concept))
-            for one in concept.documents:
-                carried[one].append(name)
-        ids = sorted(self._documents)
-        counts = {
-            **self._counts,
-            "concepts": len(concepts),
-            "texts": len(ids),
-            "labels": sum(map(len, carried.values())),
-            "unlabelled_texts": sum(not names for names in carried.values()),
+        concepts = tuple(self._own(self._concepts[key]) for key in sorted(self._concepts))
+        return OwnLabels(concepts, tuple(sorted(self._texts, key=_hash)))
+
+    def _own(self, concept: _Concept) -> OwnConcept:
+        values = {
+            "name": _commonest(concept.spellings),
+            "kind": _commonest(concept.kinds) or "content",
+            "description": _commonest(concept.descriptions),
+            "examples": tuple(sorted(concept.texts, key=_hash)[:MAX_EXAMPLES]),
         }
-        documents = tuple(self._documents[key] for key in ids)
-        return OwnLabels(tuple(concepts), documents, tuple(tuple(carried[key]) for key in ids), counts)
+        return OwnConcept.parse(values, where=str(self._path))
 
-    def _own(self, name: str, concept: _Concept) -> OwnConcept:
-        examples = tuple(self._documents[key].text for key in sorted(concept.documents)[:MAX_EXAMPLES])
-        values = {"name": name, "description": _commonest(concept.descriptions), "examples": examples}
-        return OwnConcept.parse({**values, "kind": _commonest(concept.kinds) or "content"}, where=str(self._path))
-
-    def _cell(self, row: Mapping[str, Any], column: str, number: int) -> Any:
-        if column not in row:
-            hint = nearest(column, row) or f"; there are {', '.join(list(row)[:12])}"
-            raise CorpusError(
-                f"{self._path}: no column '{column}' in line {number}{hint}; --concept and --text name others"
-            )
-        return row[column]
+    def _no_column(self, column: str, number: int, row: Mapping[str, Any]) -> CorpusError:
+        hint = nearest(column, row) or f"; there are {', '.join(list(row)[:12])}"
+        return CorpusError(
+            f"{self._path}: no column '{column}' in line {number}{hint}; --concept and --text name others"
+        )
 
     def _names(self, cell: Any, number: int) -> list[str]:
         if cell is None:
@@ -179,11 +161,6 @@ class _Table:
                 "write a name, or a list of names"
             )
         return list(dict.fromkeys(name for value in values if (name := " ".join(str(value).split()))))
-
-    def _document(self, text: str, row: Mapping[str, Any]) -> Document:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-        source = _plain(row.get(self._columns.source)) or self._path.name
-        return Document(document_id(text, source), text, source, _plain(row.get(self._columns.domain)))
 
     def _describe(self, concept: _Concept, row: Mapping[str, Any], number: int) -> None:
         if kind := _plain(row.get(self._columns.kind)).lower():
@@ -200,6 +177,11 @@ class _Table:
 def _commonest(counts: Counter[str]) -> str:
     """The most frequent value, the first in alphabetical order among equals; empty without any."""
     return min(counts, key=lambda value: (-counts[value], value), default="")
+
+
+def _hash(text: str) -> str:
+    """What texts are put in order by: a fair sample comes first, the same whatever else the table holds."""
+    return document_id(text, "")
 
 
 def _folded(name: str) -> str:

@@ -30,4 +30,4 @@ def import_labels(
         RunFailed: the disk is full.
     """
     labels = read_labels(path, columns)
-    return atlas_of_own(labels.concepts, [document.text for document in labels.documents], settings, out, resources)
+    return atlas_of_own(labels.concepts, labels.texts, settings, out, resources)

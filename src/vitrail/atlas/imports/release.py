@@ -12,11 +12,13 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
+from jaxtyping import Float32
 
 from vitrail.artifacts import Manifest, Stage, Writing, file_sha256, read_manifest, write_json
 from vitrail.atlas.annotated import Chunk, ChunkWriter
-from vitrail.atlas.annotated.chunk import table_of
+from vitrail.atlas.annotated.chunk import label_column
 from vitrail.atlas.annotated.guide import PAIRS_NAME, FieldGuide
 from vitrail.atlas.concepts.encoder import minilm
 from vitrail.atlas.concepts.geometry import unit
@@ -98,14 +100,18 @@ class _Import:
             )
         return self._finish()
 
-    def _add(self, chunks: list[Chunk], vectors: list[Sequence[float]]) -> None:
+    def _add(self, chunks: list[Chunk], vectors: list[Float32[np.ndarray, " E"]]) -> None:
         if self._encoder is not None:
             array = self._encoder.encode([chunk.text for chunk in chunks])
         else:
-            array = unit(np.array(vectors, np.float32).reshape(len(chunks), -1))
+            array = unit(np.stack(vectors))
         if self._writer is None:
             self._writer = ChunkWriter(self._writing.dir, array.shape[1])
-        self._guide.add(table_of(chunks), self._writer.num_chunks)
+        labelled = {
+            "chunk_id": [chunk.chunk_id for chunk in chunks],
+            "labels": label_column([chunk.labels for chunk in chunks]),
+        }
+        self._guide.add(pa.table(labelled), self._writer.num_chunks)
         self._writer.add(chunks, array)
         concepts = np.array([label.concept_id for chunk in chunks for label in chunk.labels], np.int64)
         scores = np.array([label.score for chunk in chunks for label in chunk.labels], np.float32)
@@ -124,16 +130,16 @@ class _Import:
         return self._checks(concepts)
 
     def _checks(self, concepts: ReleaseConcepts) -> list[Check]:
-        pairs = pq.read_table(self._writing.dir / PAIRS_NAME).to_pylist()
-        counted = {(p["first"], p["second"]): p["num_chunks"] for p in pairs if p["first"] != p["second"]}
         return [
             check_stated(concepts, self._labels),
             check_reverse(self._tables["reverse_index"], concepts, self._labels),
-            check_cooccurrence(self._tables["cooccurrence"], concepts, counted),
+            check_cooccurrence(self._tables["cooccurrence"], concepts, pq.read_table(self._writing.dir / PAIRS_NAME)),
         ]
 
 
-def _slabs(chunks: Iterator[tuple[Chunk, Sequence[float]]]) -> Iterator[list[tuple[Chunk, Sequence[float]]]]:
+def _slabs(
+    chunks: Iterator[tuple[Chunk, Float32[np.ndarray, " E"]]],
+) -> Iterator[list[tuple[Chunk, Float32[np.ndarray, " E"]]]]:
     while slab := list(islice(chunks, SLAB_CHUNKS)):
         yield slab
 

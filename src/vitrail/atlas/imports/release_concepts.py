@@ -24,14 +24,12 @@ class ReleaseConcepts:
         place: release id → ours.
         cards: without counts and thresholds.
         stated: chunks that the release says carry each concept; None where it does not say.
-        num_renamed: concepts whose name was empty or taken.
     """
 
     ids: Sequence[Any]
     place: Mapping[Any, int]
     cards: Sequence[Card]
     stated: Sequence[int | None]
-    num_renamed: int
 
     def library(self, num_chunks: Int64[np.ndarray, " C"], thresholds: Float32[np.ndarray, " C"]) -> ConceptLibrary:
         """The library, with what the labels tell.
@@ -77,13 +75,12 @@ def read_concepts(table: ReleaseTable) -> ReleaseConcepts:
         place={row["concept_id"]: place for place, row in enumerate(rows)},
         cards=cards,
         stated=[row.get("num_chunks") for row in rows],
-        num_renamed=sum(card.name != _plain(row["name"]) for card, row in zip(cards, rows, strict=True)),
     )
 
 
 def _card(place: int, row: Mapping[str, Any], taken: set[str], where: str) -> Card:
     name = _plain(row["name"]) or f"concept {row['concept_id']}"
-    if name.casefold() in taken:  # a library finds concepts by name
+    while name.casefold() in taken:  # a library finds concepts by name; another may be called "name (id)" already
         name = f"{name} ({row['concept_id']})"
     taken.add(name.casefold())
     kind = row.get("kind") or "content"

@@ -1,6 +1,6 @@
 """The tables of a release as streams of record batches whose columns have our names."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import NoReturn
 
@@ -27,7 +27,7 @@ class ReleaseTable:
 
         Raises:
             CorpusError: no file, one outside the folder, a damaged one, or a column that is missing (the nearest
-                name is suggested) or holds something else.
+                name is suggested), holds something else, or holds another thing in each file.
         """
         wanted = columns.model_dump()
         self.group, self._pattern = group, wanted.pop("files")
@@ -43,28 +43,33 @@ class ReleaseTable:
                 f"{folder}: no file '{self._pattern}' ({group}.files in the column map)"
                 + (nearest(self._pattern, there) or f"; there are {', '.join(there[:8]) or 'no files'}")
             )
+        self._schema = pa.schema([])
         for path in self.files:
-            self._check(path)
+            self._schema = self._joined(path, self._check(path))
 
     def batches(self) -> Iterator[pa.Table]:
         """The rows, file by file.
 
         Yields:
-            tables of at most `BATCH_ROWS` rows, columns by our names.
+            tables of at most `BATCH_ROWS` rows, columns by our names and of the same types in all files.
 
         Raises:
             CorpusError: a file turns out damaged.
         """
-        tops = sorted({column.partition(".")[0] for column in self._columns.values()})
         for path in self.files:
             try:
                 with pq.ParquetFile(path) as file:
+                    names = set(file.schema_arrow.names)
+                    tops = sorted({_top(column, names) for column in self._columns.values()})
                     for batch in file.iter_batches(BATCH_ROWS, columns=tops):
-                        yield pa.table({name: _nested(batch, column) for name, column in self._columns.items()})
+                        table = pa.table({name: _nested(batch, column) for name, column in self._columns.items()})
+                        table.validate(full=True)  # text that is not UTF-8
+                        yield table.cast(self._schema)
             except (OSError, pa.ArrowException) as error:
                 raise _damaged(path, error) from error
 
-    def _check(self, path: Path) -> None:
+    def _check(self, path: Path) -> pa.Schema:
+        """What the columns of a file hold, by our names."""
         try:
             schema = pq.read_schema(path)
         except (OSError, pa.ArrowException) as error:
@@ -74,9 +79,20 @@ class ReleaseTable:
             if column not in known:
                 hint = nearest(column, known) or f"; there are {', '.join(list(known)[:12])}"
                 self._refuse(path, name, f"no column '{column}'", hint)
-            words, is_right = _TYPES.get(name, ("", None))
-            if is_right and not (is_right(known[column]) or pa.types.is_null(known[column])):
+            words, is_right = _TYPES.get(name, _SINGLE)
+            if not (is_right(known[column]) or pa.types.is_null(known[column])):
                 self._refuse(path, name, f"column '{column}' holds {known[column]} instead of {words}")
+        return pa.schema([(name, _widest(known[column])) for name, column in self._columns.items()])
+
+    def _joined(self, path: Path, found: pa.Schema) -> pa.Schema:
+        try:
+            return pa.unify_schemas([self._schema, found], promote_options="permissive")
+        except pa.ArrowException as error:
+            problem = " ".join(str(error).split())
+            raise CorpusError(
+                f"{path}: other types than in {self.files[0].name} ({self.group} in the column map; {problem}); "
+                "write both files with the same types"
+            ) from error
 
     def _refuse(self, path: Path, name: str, fault: str, hint: str = "") -> NoReturn:
         raise CorpusError(
@@ -89,31 +105,65 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-_TYPES: Mapping[str, tuple[str, Callable[[pa.DataType], bool] | None]] = {
+def _is_single(kind: pa.DataType) -> bool:
+    return not pa.types.is_nested(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_list_of(is_right: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    return lambda kind: _is_list(kind) and (is_right(kind.value_type) or pa.types.is_null(kind.value_type))
+
+
+_SINGLE = ("single values", _is_single)
+_TYPES: Mapping[str, tuple[str, Callable[[pa.DataType], bool]]] = {
     "start": ("whole numbers", pa.types.is_integer),
     "stop": ("whole numbers", pa.types.is_integer),
     "num_chunks": ("whole numbers", pa.types.is_integer),
     "text": ("text", _is_text),
+    "words": ("lists of words", _is_list_of(_is_single)),
+    "path": ("lists of names", _is_list_of(_is_single)),
+    "concepts": ("lists of concept ids", _is_list_of(_is_single)),
+    "scores": ("lists of numbers", _is_list_of(_is_number)),
+    "embedding": ("lists of numbers", _is_list_of(_is_number)),
+    "chunk_ids": ("chunk ids, or lists of them", lambda kind: _is_single(kind) or _is_list_of(_is_single)(kind)),
 }
-"""What a column must hold to be counted or cut with, by our names."""
+"""What a column must hold, by our names; those that are not here hold `_SINGLE`."""
+
+
+def _widest(kind: pa.DataType) -> pa.DataType:
+    """One type for all the ways in which Arrow writes lists and text, so that files by several writers agree."""
+    if _is_list(kind):
+        return pa.large_list(_widest(kind.value_type))
+    if pa.types.is_dictionary(kind):
+        return _widest(kind.value_type)
+    return pa.large_string() if _is_text(kind) else kind
 
 
 def _paths(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """Names of columns, and of fields inside lists of structs, with their types."""
-    found = {}
+    """Names of columns, and of fields inside structs or lists of structs, with their types."""
+    found: dict[str, pa.DataType] = {}
     for field in schema:
-        found[field.name] = field.type
-        kind = (
-            field.type.value_type if pa.types.is_list(field.type) or pa.types.is_large_list(field.type) else field.type
-        )
+        kind = field.type.value_type if _is_list(field.type) else field.type
         if pa.types.is_struct(kind):
-            found |= {f"{field.name}.{kind.field(i).name}": kind.field(i).type for i in range(kind.num_fields)}
-    return found
+            inner = {f"{field.name}.{kind.field(i).name}": kind.field(i).type for i in range(kind.num_fields)}
+            found |= {name: pa.large_list(own) if _is_list(field.type) else own for name, own in inner.items()}
+    return found | {field.name: field.type for field in schema}  # a column may itself have a dot in its name
+
+
+def _top(column: str, names: Collection[str]) -> str:
+    return column if column in names else column.partition(".")[0]
 
 
 def _nested(batch: pa.RecordBatch, column: str) -> pa.Array:
-    top, _, inner = column.partition(".")
-    array = batch.column(top)
+    top = _top(column, batch.schema.names)
+    array, inner = batch.column(top), column[len(top) + 1 :]
     if not inner:
         return array
     if pa.types.is_struct(array.type):

@@ -3,7 +3,7 @@
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vitrail.corpus import jsonl_lines
+from vitrail.corpus.readers import unreadable
 from vitrail.errors import CorpusError
 
 MAX_FIELD_CHARS = 2**31 - 1
@@ -19,11 +20,12 @@ _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSONL = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 
 
-def read_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def read_rows(path: Path, columns: Collection[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The rows of a table.
 
     Args:
         path: the file; its ending says what it is written in.
+        columns: those that are wanted; of Parquet no others are read, and their values are None.
 
     Yields:
         (line or row number from 1, column → value).
@@ -38,7 +40,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     elif path.name.lower().endswith(_JSONL):
         yield from _jsonl_rows(path)
     elif path.suffix.lower() == ".parquet":
-        yield from _parquet_rows(path)
+        yield from _parquet_rows(path, columns)
     else:
         raise CorpusError(f"{path}: cannot tell what it is written in; name it .csv, .tsv, .jsonl or .parquet")
 
@@ -55,6 +57,8 @@ def _csv_rows(path: Path, delimiter: str) -> Iterator[tuple[int, Mapping[str, An
                     yield reader.line_num, _record(path, reader.line_num, head, fields)
     except (csv.Error, UnicodeDecodeError) as error:
         raise CorpusError(f"{path}: not valid {path.suffix[1:].upper()} in UTF-8 ({error}); save it as such") from error
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def _require_distinct(path: Path, head: Sequence[str]) -> None:
@@ -87,14 +91,16 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         yield number, record
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _parquet_rows(path: Path, columns: Collection[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     number = 0
     try:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(1_024):
+            names = file.schema_arrow.names
+            for batch in file.iter_batches(1_024, columns=[name for name in names if name in columns]):
                 for record in batch.to_pylist():
                     number += 1
-                    yield number, record
-    except (OSError, pa.ArrowException) as error:
+                    yield number, dict.fromkeys(names) | record
+    # ValueError and OverflowError: text that is not UTF-8, and times that Python's own cannot hold
+    except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
         problem = " ".join(str(error).split())
         raise CorpusError(f"{path}: not a readable Parquet file ({problem}); write it again") from error

@@ -17,6 +17,7 @@ import pyarrow as pa
 from jaxtyping import UInt64
 
 from vitrail.atlas.imports.release_tables import ReleaseTable
+from vitrail.errors import CorpusError
 
 BUCKET_BYTES = 24 * 2**20
 """Rows that are sorted in memory, as they lie in Arrow; about ten times as much as Python values."""
@@ -81,7 +82,7 @@ def documents_of(chunks: ReleaseTable, documents: ReleaseTable, scratch: Path) -
         documents; those without chunks too.
 
     Raises:
-        CorpusError: a file is damaged.
+        CorpusError: a file is damaged, or a row has no id.
     """
     for name, table in (("documents", documents), ("chunks", chunks)):
         _scatter(_keyed(table), scratch, name, 0)
@@ -101,15 +102,20 @@ def _documents(bucket: _Bucket) -> Iterator[ReleaseDocument]:
 
 def _keyed(table: ReleaseTable) -> Iterator[pa.Table]:
     """The rows with document ids as text, their hash, and their place in the release."""
-    first, schema = 0, None
+    first = 0
     for batch in table.batches():
+        for name in {"document_id", "chunk_id"} & set(batch.column_names):
+            if batch[name].null_count:
+                raise CorpusError(
+                    f"{table.files[0]}: a row of {table.group} has no {name} (of {first:,} to {first + len(batch):,}); "
+                    "name the right column in a column map, or leave such rows out"
+                )
         ids = [str(value) for value in batch["document_id"].to_pylist()]
         batch = batch.set_column(batch.column_names.index("document_id"), "document_id", pa.array(ids, pa.string()))
         batch = batch.append_column("key", pa.array(np.array([_hash(name) for name in ids], np.uint64)))
         batch = batch.append_column("number", pa.array(np.arange(first, first + len(batch))))
         first += len(batch)
-        schema = schema or batch.schema
-        yield batch.cast(schema)
+        yield batch
 
 
 def _hash(document_id: str) -> int:

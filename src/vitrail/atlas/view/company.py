@@ -3,16 +3,17 @@
 Read from an annotated corpus's `cooccurrence.parquet`. Neighbours are ordered by count × log(lift), the main
 term of the likelihood ratio (C): a pair met a thousand times at lift 3 comes before one met twice at lift 50.
 
-Letters: C concepts, n neighbours.
+Letters: C concepts, P pairs.
 """
 
 import math
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from jaxtyping import Int32, Int64
 
 from vitrail.atlas.annotated.guide import PAIRS_NAME
 from vitrail.errors import ArtifactError
@@ -37,18 +38,31 @@ class Met:
 
 
 class Company:
-    """Pair counts of a corpus."""
+    """Pair counts of a corpus, as arrays: 32 bytes a pair."""
 
-    def __init__(self, pairs: dict[int, dict[int, int]], counts: dict[int, int], num_chunks: int):
+    def __init__(
+        self,
+        first: Int32[np.ndarray, " P"],
+        second: Int32[np.ndarray, " P"],
+        both: Int64[np.ndarray, " P"],
+        num_chunks: int,
+    ) -> None:
         """Hold counts; use `Company.load`.
 
         Args:
-            pairs: concept → other concept → chunks with both, in both directions.
-            counts: concept → chunks.
+            first: a concept of each pair.
+            second: the other one; the same where a concept's own chunks are counted.
+            both: chunks that carry both.
             num_chunks: of the corpus.
         """
-        self.counts = counts
-        self._pairs = pairs
+        is_alone = first == second
+        self._counts = dict(zip(first[is_alone].tolist(), both[is_alone].tolist(), strict=True))
+        first, second, both = (column[~is_alone] for column in (first, second, both))
+        concepts = np.concatenate([first, second])
+        order = np.argsort(concepts, kind="stable")
+        self._concepts = concepts[order]
+        self._others = np.concatenate([second, first])[order]
+        self._both = np.concatenate([both, both])[order]
         self._num_chunks = num_chunks
 
     @classmethod
@@ -67,18 +81,12 @@ class Company:
         """
         path = folder / PAIRS_NAME
         try:
-            rows = pq.read_table(path, columns=["first", "second", "num_chunks"]).to_pylist()
+            table = pq.read_table(path, columns=["first", "second", "num_chunks"])
         except (OSError, pa.ArrowException) as error:
             problem = " ".join(str(error).split())
             raise ArtifactError(f"{path}: damaged or missing ({problem}); make the annotated corpus again") from error
-        pairs: dict[int, dict[int, int]] = defaultdict(dict)
-        counts: dict[int, int] = {}
-        for first, second, count in ((row["first"], row["second"], row["num_chunks"]) for row in rows):
-            if first == second:
-                counts[first] = count
-            else:
-                pairs[first][second] = pairs[second][first] = count
-        return cls(dict(pairs), counts, num_chunks)
+        first, second, both = (table[name].to_numpy() for name in ("first", "second", "num_chunks"))
+        return cls(first, second, both, num_chunks)
 
     def near(self, concept_id: int, limit: int) -> list[Met]:
         """The concepts that most often share a chunk with one, beyond chance.
@@ -90,9 +98,11 @@ class Company:
         Returns:
             the strongest first; pairs at or below chance are left out.
         """
+        ends = np.array([concept_id, concept_id + 1], np.int32)  # of another width, numpy would copy all pairs
+        own = slice(*np.searchsorted(self._concepts, ends).tolist())
         met = [
-            Met(other, count, count * self._num_chunks / (self.counts[concept_id] * self.counts[other]))
-            for other, count in self._pairs.get(concept_id, {}).items()
+            Met(other, count, count * self._num_chunks / (self._counts[concept_id] * self._counts[other]))
+            for other, count in zip(self._others[own].tolist(), self._both[own].tolist(), strict=True)
             if count >= FEWEST
         ]
         above = [pair for pair in met if pair.lift > 1]

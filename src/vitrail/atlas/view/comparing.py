@@ -16,8 +16,8 @@ from jaxtyping import Int64
 from vitrail.atlas.annotated import AnnotatedCorpus
 from vitrail.atlas.library import Card
 from vitrail.atlas.view.columns import By
-from vitrail.atlas.view.gather import known_cards
-from vitrail.atlas.view.tally import Counts, Tally, log_odds, tally
+from vitrail.atlas.view.gather import MOST_GROUPS, known_cards
+from vitrail.atlas.view.tally import Counts, log_odds, tally
 from vitrail.errors import ArtifactError
 
 
@@ -76,12 +76,14 @@ class Comparison:
         only_first: names of concepts that only the first library has.
         only_second: names of concepts that only the second library has.
         left_out: groups that only one corpus has.
+        num_smaller: groups beyond the `MOST_GROUPS` with most chunks, which are not compared.
     """
 
     differences: tuple[Difference, ...]
     only_first: tuple[str, ...] = ()
     only_second: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    num_smaller: int = 0
 
 
 def compare_groups(folder: Path, by: By) -> Comparison:
@@ -92,7 +94,7 @@ def compare_groups(folder: Path, by: By) -> Comparison:
         by: `source` or `domain`.
 
     Returns:
-        the comparison, groups with most chunks first.
+        the comparison, groups with most chunks first, `MOST_GROUPS` at most.
 
     Raises:
         ArtifactError: not an annotated corpus, damaged, or of a single group.
@@ -107,10 +109,10 @@ def compare_groups(folder: Path, by: By) -> Comparison:
         )
     whole = counted.whole()
     found: list[Difference] = []
-    for number, group in enumerate(counted.groups):
+    for number, group in enumerate(counted.groups[:MOST_GROUPS]):
         inside = counted.of(number)
         found += _differences(group, cards, cards, inside, whole - inside)
-    return Comparison(tuple(found))
+    return Comparison(tuple(found), num_smaller=max(len(counted.groups) - MOST_GROUPS, 0))
 
 
 def compare_corpora(first: Path, second: Path, by: By = "corpus") -> Comparison:
@@ -119,8 +121,9 @@ def compare_corpora(first: Path, second: Path, by: By = "corpus") -> Comparison:
     Args:
         first: an annotated corpus.
         second: another one.
-        by: `source` or `domain` compares within each group that both have, so that another mixture of sources is
-            not taken for another frequency of concepts.
+        by: `source` or `domain` compares within each group that both have (those with most chunks in the first
+            corpus, `MOST_GROUPS` at most), so that another mixture of sources is not taken for another frequency of
+            concepts.
 
     Returns:
         the comparison.
@@ -136,21 +139,24 @@ def compare_corpora(first: Path, second: Path, by: By = "corpus") -> Comparison:
             f"{first} and {second} have no concept in common (compared by name); annotate both with the same atlas"
         )
     tallies = [tally(corpus, len(cards), by) for corpus, cards in zip(corpora, libraries, strict=True)]
-    shared = [group for group in tallies[0].groups if group in set(tallies[1].groups)]
+    places = [{group: number for number, group in enumerate(counted.groups)} for counted in tallies]
+    shared = [group for group in tallies[0].groups if group in places[1]]
     if not shared:
         raise ArtifactError(f"{first} and {second} have no {by} in common; compare them without --by")
+    sides = [list(side) for side in zip(*pairs, strict=True)]
+    cards = [[library[c] for c in side] for library, side in zip(libraries, sides, strict=True)]
     found: list[Difference] = []
-    for group in shared:
+    for group in shared[:MOST_GROUPS]:
         counts = [
-            _picked(counted, group, side) for counted, side in zip(tallies, zip(*pairs, strict=True), strict=True)
+            _picked(counted.of(place[group]), side) for counted, place, side in zip(tallies, places, sides, strict=True)
         ]
-        cards = [[library[c] for c in side] for library, side in zip(libraries, zip(*pairs, strict=True), strict=True)]
         found += _differences(group, cards[0], cards[1], counts[0], counts[1])
     return Comparison(
         tuple(found),
-        _unmatched(libraries[0], [a for a, _ in pairs]),
-        _unmatched(libraries[1], [b for _, b in pairs]),
-        tuple(sorted(set(tallies[0].groups) ^ set(tallies[1].groups))),
+        _unmatched(libraries[0], sides[0]),
+        _unmatched(libraries[1], sides[1]),
+        tuple(sorted(places[0].keys() ^ places[1].keys())),
+        max(len(shared) - MOST_GROUPS, 0),
     )
 
 
@@ -188,8 +194,7 @@ def _unmatched(cards: Sequence[Card], matched: Sequence[int]) -> tuple[str, ...]
     return tuple(card.name for card in cards if card.concept_id not in inside)
 
 
-def _picked(counted: Tally, group: str, concept_ids: Sequence[int]) -> Counts:
-    counts = counted.of(counted.groups.index(group))
+def _picked(counts: Counts, concept_ids: Sequence[int]) -> Counts:
     picked: Int64[np.ndarray, " C"] = np.array(concept_ids, np.int64)
     return Counts(
         counts.documents,

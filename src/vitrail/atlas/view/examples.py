@@ -54,6 +54,45 @@ def chunks_at(corpus: AnnotatedCorpus, rows: Iterable[int]) -> dict[int, Chunk]:
 
 
 @dataclass(frozen=True)
+class Example:
+    """A chunk that carries a concept.
+
+    Attributes:
+        text: its text.
+        spans: characters where the concept's tags stand.
+        score: of the label.
+        chunk_id: `DOCUMENT:START`.
+        title: of the document.
+        source: of the document.
+        license: of the document.
+    """
+
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    score: float
+    chunk_id: str
+    title: str
+    source: str
+    license: str
+
+
+def example_of(chunk: Chunk, concept_id: int, decimals: int) -> Example:
+    """A chunk as an example of a concept.
+
+    Args:
+        chunk: one that carries it.
+        concept_id: the concept.
+        decimals: places that the score is rounded to.
+
+    Returns:
+        the example.
+    """
+    label = next(label for label in chunk.labels if label.concept_id == concept_id)
+    score = round(label.score, decimals)
+    return Example(chunk.text, label.spans, score, chunk.chunk_id, chunk.title, chunk.source, chunk.license)
+
+
+@dataclass(frozen=True)
 class Place:
     """A document of the corpus: where its chunks begin, and how many there are."""
 

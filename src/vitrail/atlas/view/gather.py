@@ -5,16 +5,16 @@ documents with their chunks, lie in shards of a few dozen.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from vitrail.atlas.annotated import AnnotatedCorpus, Chunk
+from vitrail.atlas.annotated import AnnotatedCorpus
 from vitrail.atlas.library import Card
 from vitrail.atlas.view.company import Company
-from vitrail.atlas.view.examples import Place, chunks_at, example_rows, sample_documents
+from vitrail.atlas.view.examples import Place, chunks_at, example_of, example_rows, sample_documents
 from vitrail.atlas.view.layout import Layout, Method, lay_out
 from vitrail.atlas.view.tally import Tally, log_odds, tally
 from vitrail.atlas.view.vectors import atlas_of, centroids, concept_vectors, nearest_rows
@@ -26,7 +26,7 @@ DOCUMENTS_A_SHARD = 8
 MOST_CHUNKS = 120
 """Chunks shown of one document; a book has thousands."""
 MOST_GROUPS = 200
-"""Sources or domains listed, those with most chunks."""
+"""Sources or domains listed or compared, those with most chunks."""
 NEAR, TOGETHER, TYPICAL, WHERE = 8, 8, 6, 8
 MOST_WORDS, SOUGHT_WORDS = 12, 8
 
@@ -189,7 +189,7 @@ def _details(
                 [m.concept_id, m.num_chunks, round(m.lift, 1)] for m in company.near(card.concept_id, TOGETHER)
             ],
             "where": {by: found[card.concept_id] for by, found in where.items()},
-            "examples": [_example(chunks[row], card.concept_id) for row in rows.get(card.concept_id, [])],
+            "examples": [asdict(example_of(chunks[row], card.concept_id, 2)) for row in rows.get(card.concept_id, [])],
         }
         for card in cards
     ]
@@ -214,19 +214,6 @@ def where_found(counted: Tally, concept_ids: Sequence[int], limit: int) -> list[
         rows = [(counted.groups[group], count, int(counted.sizes[group, 1])) for group, count in pairs]
         found.append(sorted(rows, key=lambda row: (-row[1], row[0]))[:limit])
     return found
-
-
-def _example(chunk: Chunk, concept_id: int) -> dict[str, Any]:
-    label = next((label for label in chunk.labels if label.concept_id == concept_id), None)
-    return {
-        "text": chunk.text,
-        "spans": [] if label is None else [list(span) for span in label.spans],
-        "score": None if label is None else round(label.score, 2),
-        "title": chunk.title,
-        "source": chunk.source,
-        "license": chunk.license,
-        "id": chunk.chunk_id,
-    }
 
 
 def _document(corpus: AnnotatedCorpus, place: Place) -> dict[str, Any]:

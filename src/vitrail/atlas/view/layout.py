@@ -35,6 +35,24 @@ class Layout:
     positions: Float32[np.ndarray, "C 2"]
 
 
+def resolved(method: Method) -> Literal["umap", "pca"]:
+    """The method that `auto` stands for on this machine.
+
+    Args:
+        method: what was asked for.
+
+    Returns:
+        UMAP where it is asked for or, for `auto`, installed.
+
+    Raises:
+        ConfigError: UMAP is asked for and not installed.
+    """
+    is_there = find_spec("umap") is not None
+    if method == "umap" and not is_there:
+        raise ConfigError("layout 'umap' needs umap-learn; run: pip install 'vitrail[map]', or choose layout pca")
+    return "umap" if method != "pca" and is_there else "pca"
+
+
 def lay_out(vectors: Float32[np.ndarray, "C E"], method: Method, seed: int) -> Layout:
     """Lay concepts out in the plane.
 
@@ -49,10 +67,7 @@ def lay_out(vectors: Float32[np.ndarray, "C E"], method: Method, seed: int) -> L
     Raises:
         ConfigError: UMAP is asked for and not installed.
     """
-    is_there = find_spec("umap") is not None
-    if method == "umap" and not is_there:
-        raise ConfigError("layout 'umap' needs umap-learn; run: pip install 'vitrail[map]', or choose layout pca")
-    if method == "pca" or not is_there or len(vectors) < FEWEST_FOR_UMAP:
+    if resolved(method) == "pca" or len(vectors) < FEWEST_FOR_UMAP:
         return Layout("PCA", _unit_square(_pca(vectors)))
     return Layout("UMAP", _unit_square(_umap(vectors, seed)))
 

@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from vitrail.artifacts import Manifest, Stage, read_manifest
 from vitrail.atlas.view.gather import CARDS_A_SHARD, DOCUMENTS_A_SHARD, PageData, PageSettings, gather
+from vitrail.atlas.view.layout import resolved
 
 KIND = "page"
 _SCRIPTS = (
@@ -51,6 +52,8 @@ def write_page(annotated: Path, out: Path, settings: PageSettings) -> Manifest:
         ConfigError: UMAP is asked for and not installed.
         RunFailed: the disk is full.
     """
+    # What `auto` means changes when UMAP is installed: a page made before that is another one.
+    settings = settings.model_copy(update={"layout": resolved(settings.layout)})
     stage = Stage(out, KIND, {**settings.model_dump(), "template": _template_hash()}, {"annotated": annotated})
     if stage.is_done:
         return read_manifest(out, KIND)

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.artifacts import MANIFEST_NAME, read_manifest
-from vitrail.atlas.annotated import AnnotatedCorpus, Chunk
+from vitrail.atlas.annotated import AnnotatedCorpus
 from vitrail.atlas.concepts.encoder import minilm
 from vitrail.atlas.concepts.tag_encoder import TagEncoder
 from vitrail.atlas.concepts.vector_cache import VectorCache
 from vitrail.atlas.library import Card, ConceptLibrary
 from vitrail.atlas.view.columns import By
 from vitrail.atlas.view.company import Company
-from vitrail.atlas.view.examples import chunks_at, example_rows
+from vitrail.atlas.view.examples import Example, chunks_at, example_of, example_rows
 from vitrail.atlas.view.gather import known_cards, where_found
 from vitrail.atlas.view.tally import tally
 from vitrail.atlas.view.vectors import atlas_of, card_text, centroids, concept_vectors, nearest_rows
@@ -36,29 +36,6 @@ class Where:
     name: str
     carrying: int
     chunks: int
-
-
-@dataclass(frozen=True)
-class Example:
-    """A chunk that carries a concept.
-
-    Attributes:
-        text: its text.
-        spans: characters where the concept's tags stand.
-        score: of the label.
-        chunk_id: `DOCUMENT:START`.
-        title: of the document.
-        source: of the document.
-        license: of the document.
-    """
-
-    text: str
-    spans: tuple[tuple[int, int], ...]
-    score: float
-    chunk_id: str
-    title: str
-    source: str
-    license: str
 
 
 @dataclass(frozen=True)
@@ -136,19 +113,12 @@ def _in_corpus(corpus: AnnotatedCorpus, card: Card, num_neighbours: int, num_exa
         ),
         sources=where("source"),
         domains=where("domain"),
-        examples=tuple(_example(chunks[row], card.concept_id) for row in rows),
+        examples=tuple(example_of(chunks[row], card.concept_id, 3) for row in rows),
     )
 
 
 def _near(library: ConceptLibrary, found: list[tuple[int, float]]) -> tuple[Neighbour, ...]:
     return tuple(Neighbour(c, library.card("known", c).name, cosine=cosine) for c, cosine in found)
-
-
-def _example(chunk: Chunk, concept_id: int) -> Example:
-    label = next(label for label in chunk.labels if label.concept_id == concept_id)
-    return Example(
-        chunk.text, label.spans, round(label.score, 3), chunk.chunk_id, chunk.title, chunk.source, chunk.license
-    )
 
 
 def search_meaning(

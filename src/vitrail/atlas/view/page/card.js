@@ -5,8 +5,7 @@ let selected = null;
 function quoted(example) {
   const spans = example.spans.map(([start, stop]) => [start, stop, (text) => make("mark", {}, text)]);
   const origin = [example.title, example.source, example.license].filter(Boolean).join(" · ");
-  const score = example.score === null ? "" : `score ${example.score} · `;
-  return make("blockquote", { dir: "auto" }, ...wrapped(example.text, spans), make("footer", {}, score, make("bdi", {}, origin)));
+  return make("blockquote", { dir: "auto" }, ...wrapped(example.text, spans), make("footer", {}, `score ${example.score} · `, make("bdi", {}, origin)));
 }
 
 function whereRows(rows, style) {
@@ -59,6 +58,7 @@ function showNoCard() {
 
 async function select(c, { isQuiet = false } = {}) {
   selected = c;
+  near = []; // those of the concept before; its own come with its card
   if (!isQuiet) history.replaceState(null, "", `#concept-${c}`);
   markSelected();
   byId("map-text").replaceChildren(make("bdi", {}, concepts.name[c]), `: ${counted(concepts.chunks[c], "chunk")} · `, make("button", { onclick: goToCard }, "its card"));

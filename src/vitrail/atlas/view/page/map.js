@@ -185,6 +185,7 @@ byId("colour").append(...Object.entries(groupings).map(([key, { title }]) => mak
 byId("colour").addEventListener("change", (event) => {
   groupBy(event.target.value);
   chosenGroup = null;
+  for (const name of ["tree", "documents", "sources"]) byId("view-" + name).replaceChildren(); // filled anew when opened
   showLegend();
   drawMap();
   if (selected !== null) select(selected);
