@@ -20,7 +20,7 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "vitrail needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11"; exit 2; }
-	@echo "Setting up $(VENV): about 95 packages, 2.1 GB with the CPU build of PyTorch, one to two minutes."
+	@echo "Setting up $(VENV): about 120 packages, 2.6 GB with the CPU build of PyTorch, a few minutes."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar off \
 	  --constraint constraints.txt --editable '.[dev]'

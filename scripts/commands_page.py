@@ -54,8 +54,8 @@ What all commands share:
 - The result goes to stdout, progress and messages to stderr. With `--json` the result is one JSON object.
 - Exit code 0: done; 1: the run failed, what was finished is kept; 2: the input can be mended, one line says
   how; 130: interrupted. `--debug` adds the traceback.
-- Flags are given as `--name value` or `--name=value`. Where a section lists settings, each of them is a flag
-  too, groups with a dot. Values are read as YAML: numbers, `true`, `null`, lists.
+- Flags are given as `--name value` or `--name=value`; `-` and `_` in a name are the same. Where a section lists
+  settings, each of them is a flag too, groups with a dot. Values are read as YAML: numbers, `true`, `null`, lists.
 - A command whose output directory already holds the result of the same inputs and settings does nothing;
   see [artifacts](artifacts.md).
 """

@@ -18,6 +18,8 @@ from vitrail.atlas import (
     build_atlas,
 )
 from vitrail.atlas.concepts.decisions import parse_decisions
+from vitrail.atlas.concepts.finding import fates
+from vitrail.cli.main import main
 from vitrail.corpus import Corpus, CorpusSettings, import_corpus
 from vitrail.errors import ArtifactError, ConfigError, CorpusError
 
@@ -160,6 +162,18 @@ def test_prevalences_that_no_concept_can_have_are_refused(given: dict[str, float
 def test_a_build_takes_no_hash_of_an_import(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'given' is for atlases that `vitrail atlas import` makes"):
         build_atlas(run / "corpus", tmp_path / "atlas", AtlasSettings(given="abc"))
+
+
+def test_a_build_says_what_became_of_its_clusters(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Fewer concepts than wanted: how many were dropped, and why."""
+    with pytest.raises(SystemExit) as ended:
+        main(["atlas", "build", str(run / "corpus"), "--out", str(run / "told"), "--num_concepts", "400"])
+    assert ended.value.code in (0, None)
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    found = fates(run / "told")
+    assert last.startswith(f"{found['']} of 400 wanted concepts found; clusters dropped: ")
+    assert all(f"{reason} {count}" in last for reason, count in found.items() if reason)
+    assert sum(found.values()) == read_manifest(run / "told").counts["clusters"]
 
 
 def test_decisions_that_forbid_everything_are_refused(run: Path, tmp_path: Path) -> None:

@@ -218,6 +218,11 @@ def _finished(
     encoder = make_encoder(settings.encoder, encoded.space.vectors, resources.endpoint)
     inputs = FitInputs(chunks.texts, heldout, tagging.table.tags, encoded, concepts.evidence, concepts.own)
     fitted = fit_annotator(inputs, encoder, settings)
+    for concept, rows in zip(concepts.own, fitted.labelled[len(concepts.said.names) :], strict=True):
+        if not len(rows):
+            resources.say(
+                f"'{concept.name}' is on none of the {len(chunks.texts):,} chunks that the atlas is built from"
+            )
     thresholds = fitted.annotator.scoring.thresholds
     library = make_library(concepts.said, concepts.own, fitted.labelled, thresholds, chunks)
     paths = place(library.cards, minilm().encode)

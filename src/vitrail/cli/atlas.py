@@ -6,6 +6,7 @@ from typing import Any
 
 from vitrail.atlas import AtlasSettings, build_atlas
 from vitrail.atlas.concepts.decisions import load_decisions
+from vitrail.atlas.concepts.finding import fates
 from vitrail.atlas.resources import Resources
 from vitrail.cli.endpoints import say, split_endpoint
 from vitrail.cli.output import Json, Overrides, described, emit, parse_overrides, working
@@ -50,7 +51,17 @@ def build(
     )
     with working("building the atlas"):
         manifest = build_atlas(corpus, out, settings, resources)
-    emit({"id": manifest.id, "counts": manifest.counts}, json, described(out, manifest.counts))
+    text = described(out, manifest.counts) + _fewer(out, settings.num_concepts)
+    emit({"id": manifest.id, "counts": manifest.counts}, json, text)
+
+
+def _fewer(atlas: Path, wanted: int) -> str:
+    """A line that says why there are fewer found concepts than wanted; empty where there are enough."""
+    found = fates(atlas)
+    if found[""] >= wanted:
+        return ""
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in found.most_common() if reason)
+    return f"\n{found['']:,} of {wanted:,} wanted concepts found; clusters dropped: {dropped or 'none'}"
 
 
 def _cache(environment: Any) -> Path:

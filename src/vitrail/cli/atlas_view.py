@@ -1,6 +1,7 @@
 """`vitrail atlas show | search | page | compare`."""
 
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,6 +24,9 @@ from vitrail.atlas.view.examples import Example
 from vitrail.atlas.view.showing import Neighbour, Where
 from vitrail.cli.output import Count, Json, Overrides, Whole, described, emit, parse_overrides, working
 from vitrail.errors import ConfigError
+
+LISTED_GROUPS = 10
+"""Groups that a comparison shows as text."""
 
 Grouping = Annotated[Literal["source", "domain"] | None, Parameter(help="compare group by group: source or domain")]
 
@@ -144,8 +148,8 @@ def _shown_lines(shown: Shown) -> list[str]:
         f"chunks: {card.num_chunks:,} of the sample it was built from",
         *_listed("like it (cosine)", [_near_line(one) for one in shown.near]),
         *_listed("on the same chunks (chunks with both, × chance)", [_near_line(one) for one in shown.together]),
-        *_listed("sources (share of their chunks)", [_where_line(one) for one in shown.sources]),
-        *_listed("domains (share of their chunks)", [_where_line(one) for one in shown.domains]),
+        *_listed("sources, most chunks first (share of the source)", [_where_line(one) for one in shown.sources]),
+        *_listed("domains, most chunks first (share of the domain)", [_where_line(one) for one in shown.domains]),
         *(line for example in shown.examples for line in _example_lines(example)),
     ]
 
@@ -204,7 +208,7 @@ def _comparison_lines(
     groups: dict[str, list[Difference]] = {}
     for row in found.differences:
         groups.setdefault(row.group, []).append(row)
-    for group, rows in groups.items():
+    for group, rows in islice(groups.items(), LISTED_GROUPS):
         totals = f"({rows[0].first_total:,} against {rows[0].second_total:,} chunks)"
         lines += ["", f"{group or nameless}  {totals}"]
         for title, side in (
@@ -218,6 +222,8 @@ def _comparison_lines(
     if found.left_out:
         left_out = ", ".join(name or nameless for name in found.left_out[:limit])
         lines += ["", f"{len(found.left_out):,} groups in one corpus only: {left_out}"]
+    if len(groups) > LISTED_GROUPS:
+        lines += ["", f"{len(groups) - LISTED_GROUPS:,} more groups, with fewer chunks: --json lists them"]
     if found.num_smaller:
         lines += ["", f"{found.num_smaller:,} groups with fewer chunks are not compared"]
     return lines

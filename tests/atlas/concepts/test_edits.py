@@ -172,7 +172,7 @@ def test_an_edited_atlas_is_edited_again(run: Path, path: Path, tmp_path: Path) 
         assert set(draft.members) <= set(clusters[found[draft.name]]["tags"])
     assert found["merged"] not in clusters
     dropped = pq.read_table(again / "clusters.parquet")["dropped"].to_pylist()
-    assert dropped.count("forbidden, merged or split by a decision") == 3
+    assert dropped.count("forbidden or changed by a decision") == 3
 
 
 def test_two_who_edit_at_once_do_not_lose_an_entry(atlas: Path, path: Path) -> None:

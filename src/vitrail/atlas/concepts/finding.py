@@ -1,15 +1,19 @@
 """From tags to the concepts that a corpus offers: clusters, filter, merging, evidence, selection (§4.2.2)."""
 
+from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from vitrail.atlas.annotator.detector import Detector
 from vitrail.atlas.concepts.clusters import Cluster, cluster_tags, merge_to_stability
 from vitrail.atlas.concepts.geometry import unit
 from vitrail.atlas.concepts.selection import Selection, select_concepts
 from vitrail.atlas.concepts.space import Encoded
+from vitrail.atlas.library import CLUSTERS_NAME
 from vitrail.atlas.sample import MIN_CONCEPTS, Chunks, too_small
 from vitrail.atlas.settings import AtlasSettings
 from vitrail.atlas.tags.tagging import Tagging
@@ -28,7 +32,7 @@ CLUSTERS = pa.schema(
 )
 """Of `clusters.parquet`."""
 
-DECIDED = "forbidden, merged or split by a decision"
+DECIDED = "forbidden or changed by a decision"
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,19 @@ class Found:
             },
             schema=CLUSTERS,
         )
+
+
+def fates(atlas: Path) -> Counter[str]:
+    """What became of the clusters of an atlas.
+
+    Args:
+        atlas: an atlas directory.
+
+    Returns:
+        how many were dropped for each reason; under the empty text, how many became concepts.
+    """
+    reasons = pq.read_table(atlas / CLUSTERS_NAME, columns=["dropped"])["dropped"].to_pylist()
+    return Counter(reason.partition(",")[0] for reason in reasons)
 
 
 def find_concepts(encoded: Encoded, tagging: Tagging, chunks: Chunks, settings: AtlasSettings) -> Found:

@@ -146,9 +146,8 @@ class _Table:
 
     def _no_column(self, column: str, number: int, row: Mapping[str, Any]) -> CorpusError:
         hint = nearest(column, row) or f"; there are {', '.join(list(row)[:12])}"
-        return CorpusError(
-            f"{self._path}: no column '{column}' in line {number}{hint}; --concept and --text name others"
-        )
+        where = f" in line {number}" if ".jsonl" in self._path.suffixes else ""  # elsewhere all rows have one head
+        return CorpusError(f"{self._path}: no column '{column}'{where}{hint}; --concept and --text name others")
 
     def _names(self, cell: Any, number: int) -> list[str]:
         if cell is None:

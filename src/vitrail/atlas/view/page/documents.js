@@ -39,7 +39,7 @@ function showDocuments() {
   const titles = data.documents.map((found, i) => make("li", {}, make("button", { onclick: () => showDocument(i) },
     make("bdi", {}, found.title), make("small", {}, [found.domain, counted(found.num_chunks, "chunk")].filter(Boolean).join(" · ")))));
   view.append(
-    make("p", { class: "note" }, `${whole(data.documents.length)} of ${whole(data.counts.documents)} documents, drawn at random among those with labels.`),
+    make("p", { class: "note" }, `${whole(data.documents.length)} of ${whole(data.counts.documents)} documents${data.documents.length < data.counts.documents ? ", drawn at random among those with labels" : ""}.`),
     make("div", { class: "split" }, make("ul", { class: "list", id: "titles", "aria-label": "documents" }, ...titles), make("article", { id: "document", "aria-live": "polite" })));
   showDocument(openDocument || 0, { isQuiet: true });
 }
