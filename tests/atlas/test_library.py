@@ -51,6 +51,12 @@ def test_a_wrong_name_gets_the_nearest(library: ConceptLibrary, name: str, hint:
         library.find(name)
 
 
+def test_a_name_goes_before_a_number() -> None:
+    library = ConceptLibrary([make_card(0, "first"), make_card(1, "#0")])
+    assert library.find("#0").name == "#0"
+    assert library.find("#1").name == "#0"
+
+
 def test_a_number_of_any_length_is_no_concept(library: ConceptLibrary) -> None:
     with pytest.raises(ConceptNotFound, match="no known concept is called"):
         library.find("#" + "9" * 5_000)

@@ -143,7 +143,7 @@ def fit_atlas(
     with _one_thread():
         tagging = _tags(chunks, settings, asker)
         if len(tagging.table.tags) < 4 * MIN_CONCEPTS:
-            raise CorpusError(too_small(len(chunks.texts), 0))
+            raise CorpusError(too_small(len(chunks.texts), 0, settings))
         encoded = encode(tagging, chunks, settings.seed, settings.tag_encoder, resources.cache)
         found = find_concepts(encoded, tagging, chunks, settings)
         concepts = _concepts(found, encoded, tagging, chunks, settings, resources, asker)

@@ -145,9 +145,9 @@ class ConceptLibrary:
         Raises:
             ConceptNotFound: no such name; the nearest ones are suggested.
         """
-        if name[:1] == "#" and name[1:].isdecimal() and len(name) <= MAX_DIGITS:
-            return self.card(head, int(name[1:]))
         card = self._by_name.get((head, _folded(name)))
+        if card is None and name[:1] == "#" and name[1:].isdecimal() and len(name) <= MAX_DIGITS:
+            return self.card(head, int(name[1:]))
         if card is None:
             raise ConceptNotFound(f"no {head} concept is called '{name}'{self._hint(name, head)}")
         return card

@@ -57,16 +57,23 @@ def gather_chunks(documents: Iterable[Document], settings: AtlasSettings, split:
     return Chunks(texts, owner_ids, np.array([place[name] for name in domain], np.int64), names)
 
 
-def too_small(num_chunks: int, num_concepts: int) -> str:
-    """What to say of a corpus that gives too few concepts.
+def too_small(num_chunks: int, num_concepts: int, settings: AtlasSettings) -> str:
+    """What to say where there are too few concepts.
 
     Args:
-        num_chunks: training chunks it has.
+        num_chunks: training chunks of the corpus.
         num_concepts: concepts they give.
+        settings: who gave the tags.
 
     Returns:
         one line.
     """
+    if settings.tagger == "endpoint":
+        return (
+            f"the tags that the language model gave to {num_chunks} training chunks make {num_concepts} concepts, at "
+            f"least {MIN_CONCEPTS} are needed; look at its answers in the journal: model or prompt may be at fault, or "
+            "the corpus too small"
+        )
     return (
         f"the corpus is too small for an atlas: {num_chunks} training chunks give {num_concepts} "
         f"concepts, at least {MIN_CONCEPTS} are needed; add text (hundreds of paragraphs of prose, in several "

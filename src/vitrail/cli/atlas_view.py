@@ -52,6 +52,8 @@ def search(
         cache: folder in which --meaning keeps the vectors of cards for the next search.
         json: print one JSON object.
     """
+    if not query.isprintable():
+        raise ConfigError("the query holds signs that are no text; write words in UTF-8")
     concepts = ConceptLibrary.load(library)
     if cache is not None and not meaning:
         raise ConfigError("--cache keeps vectors of cards, which only --meaning needs; add --meaning, or leave it out")

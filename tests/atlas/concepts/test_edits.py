@@ -153,6 +153,18 @@ def test_entries_of_an_atlas_that_was_built_with_them_are_done(atlas: Path, path
     assert [entry.status for entry in entries(path, atlas)] == ["done", "done", "gone"]
 
 
+def test_a_chain_that_was_carried_out_is_done(atlas: Path, path: Path) -> None:
+    """What one merge made, the next one took up: the atlas has the last name alone."""
+    kept = names(atlas)[0]
+    text = f"""decisions:
+- {{action: merge, concepts: [one gone, another gone], name: between}}
+- {{action: merge, concepts: [between, a third gone], name: {json.dumps(kept)}}}
+- {{action: rename, concept: elsewhere, name: nowhere}}
+"""
+    path.write_text(text, encoding="utf-8")
+    assert [entry.status for entry in entries(path, atlas)] == ["done", "done", "gone"]
+
+
 def test_an_edited_atlas_is_edited_again(run: Path, path: Path, tmp_path: Path) -> None:
     """Decisions move the ids: every concept still has its own tags, and the table of clusters knows the new ids."""
     atlas, again = run / "atlas", tmp_path / "again"

@@ -14,7 +14,7 @@ import pytest
 
 from tests.atlas.imports.releases import Release, make_release, pairs_of
 from vitrail.artifacts import Manifest
-from vitrail.atlas import AnnotatedCorpus, Chunk
+from vitrail.atlas import AnnotatedCorpus, Chunk, ConceptLibrary
 from vitrail.atlas.imports import REPORT_NAME, check_lines, import_release, load_map, scattering
 from vitrail.errors import ConfigError, CorpusError
 
@@ -313,6 +313,7 @@ def test_labels_of_another_table_of_concepts_are_refused(release: Release, tmp_p
     [
         ({"scores": [0.5] * 9}, r"9 scores; set chunks.scores to null"),
         ({"concept_ids": [101], "scores": [float("nan")]}, r"has the score nan"),
+        ({"concept_ids": [101], "scores": [1e300]}, r"has the score 1e\+300; set chunks.scores to null"),
     ],
 )
 def test_labels_that_cannot_be_meant(release: Release, tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -322,6 +323,21 @@ def test_labels_that_cannot_be_meant(release: Release, tmp_path: Path, change: d
         other.chunks[4]["concept_ids"] = [other.concepts[0]["concept_id"]]
     with pytest.raises(CorpusError, match=message):
         _import(other, tmp_path)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-5, 40), (2**62, 55), (55, 0)])
+def test_places_that_no_text_has(release: Release, tmp_path: Path, start: int, stop: int) -> None:
+    other = copy.deepcopy(release)
+    other.chunks[4].update(start=start, end=stop)
+    with pytest.raises(CorpusError, match=f"begins at {start} and ends at {stop}, which is no place in a text"):
+        _import(other, tmp_path)
+
+
+def test_names_that_a_terminal_would_obey_are_levelled(release: Release, tmp_path: Path) -> None:
+    other = copy.deepcopy(release)
+    other.concepts[0]["name"] = "a\nb\x1b[31mc"
+    _import(other, tmp_path)
+    assert ConceptLibrary.load(tmp_path / "annotated").card("known", 0).name == "a b [31mc"
 
 
 def test_concept_that_is_there_twice(release: Release, tmp_path: Path) -> None:

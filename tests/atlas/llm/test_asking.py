@@ -371,5 +371,7 @@ def test_uncounted_tokens_are_guessed_and_said(server: ChatServer, tmp_path: Pat
 
 
 def test_address_must_be_one() -> None:
+    with pytest.raises(ConfigError, match="names and passwords do not belong in an address"):
+        Endpoint.parse({"url": "http://user:pw@localhost:8000/v1"}, "endpoint")
     with pytest.raises(ConfigError, match="must begin with http"):
         Endpoint.parse({"url": "localhost:8000"})

@@ -74,6 +74,11 @@ def test_file_of_something_else_is_left_as_it_is(tmp_path: Path, content: str) -
     assert path.read_text() == content
 
 
+def test_what_is_no_file_is_refused() -> None:
+    with pytest.raises(ConfigError, match="/dev/null: is no file"):
+        Journal(Path("/dev/null"))
+
+
 def test_journal_torn_in_its_first_line_is_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     with Journal(path) as journal:

@@ -103,6 +103,7 @@ def test_search_by_meaning_finds_what_words_do_not(place: Path, answer: Callable
     assert cached[0][0]["cosine"] == pytest.approx(found[0]["cosine"], abs=0.01)  # bf16, other batches
     assert list(tmp_path.rglob("*.parquet"))
     assert "only --meaning needs" in answer("search", place, "lawsuit", "--cache", tmp_path, code=2)
+    assert "write words in UTF-8" in answer("search", place, "b\udcff", "--meaning", code=2)
     assert answer("search", place, "lawsuit") == "no concept matches 'lawsuit'\n"
 
 

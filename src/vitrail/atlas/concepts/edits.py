@@ -8,7 +8,7 @@ entry is checked against what that leaves. The file is replaced whole, its comme
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import indent
 from typing import Any, Literal, get_args
@@ -151,7 +151,21 @@ def entries(path: Path, atlas: Path) -> list[Entry]:
             status = "done" if after == state else "pending"
             state = after
         out.append(Entry(number, decision, status))
-    return out
+    return _chained(out, _names(concepts_of(atlas)))
+
+
+def _chained(found: Sequence[Entry], there: set[str]) -> list[Entry]:
+    """Entries whose concepts a later one took up are done too, as the first of two merges, one into the other."""
+    taken_up: set[str] = set()
+    out: list[Entry] = []
+    for entry in reversed(found):
+        made = {folded(name) for name in names_made(entry.decision)}
+        if entry.status == "gone" and made and made <= there | taken_up:
+            entry = replace(entry, status="done")
+        if entry.status == "done":
+            taken_up |= {folded(name) for name in names_used(entry.decision)}
+        out.append(entry)
+    return out[::-1]
 
 
 def _tags_by_concept(atlas: Path) -> dict[int, tuple[str, ...]]:

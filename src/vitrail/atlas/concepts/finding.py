@@ -118,7 +118,7 @@ def find_concepts(encoded: Encoded, tagging: Tagging, chunks: Chunks, settings: 
     merging = merge_to_stability(space, [cluster for cluster in clusters if not cluster.fault], settings.seed)
     candidates = merging.kept
     if len(candidates) < MIN_CONCEPTS:
-        raise CorpusError(too_small(len(chunks.texts), len(candidates)))
+        raise CorpusError(too_small(len(chunks.texts), len(candidates), settings))
     centroids = unit(np.stack([space.mean(cluster.members) for cluster in candidates]))
     members = [cluster.members for cluster in candidates]
     detector = Detector.fit(space.vectors, centroids, members, tagging.given, encoded.rows)
@@ -126,6 +126,6 @@ def find_concepts(encoded: Encoded, tagging: Tagging, chunks: Chunks, settings: 
     scores = detector.scores(encoded.weighted, encoded.rows)
     selection = select_concepts(candidates, tags, scores, chunks.documents, settings)
     if len(selection.kept) < MIN_CONCEPTS:
-        raise CorpusError(too_small(len(chunks.texts), len(selection.kept)))
+        raise CorpusError(too_small(len(chunks.texts), len(selection.kept), settings))
     unsound = [(cluster, cluster.fault) for cluster in clusters if cluster.fault]
     return Found(candidates, selection, detector.only(selection.kept), [*unsound, *merging.dropped])

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, StringConstraints
 
+from vitrail.atlas.concepts.own import plain_line
 from vitrail.atlas.library import Kind
 from vitrail.atlas.llm import Asker, Prompt
 
@@ -93,7 +94,7 @@ def name_by_llm(concepts: Sequence[ToName], asker: Asker, prompt: Prompt, others
             continue
         name = _unique(_plain(answer.name) or concept.name, concept.name, taken)
         taken.add(name.casefold())
-        description = _without_control(answer.description) or concept.description
+        description = plain_line(answer.description) or concept.description
         named.append(Named(name, description, answer.kind, is_by_llm=True))
     return named
 
@@ -109,11 +110,7 @@ def _question(concept: ToName, prompt: Prompt) -> tuple[dict[str, str], dict[str
 
 def _plain(name: str) -> str:
     """A name without the signs that steering reads as more concepts or as an id."""
-    return _without_control(name.replace(";", ",")).lstrip("# ")
-
-
-def _without_control(text: str) -> str:
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    return plain_line(name.replace(";", ",")).lstrip("# ")
 
 
 def _unique(wanted: str, embedded: str, taken: set[str]) -> str:

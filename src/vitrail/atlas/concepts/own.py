@@ -28,6 +28,18 @@ def _says_something(text: str) -> str:
     return text
 
 
+def plain_line(text: str) -> str:
+    """A name or description as somebody else wrote it, on one line.
+
+    Args:
+        text: any text.
+
+    Returns:
+        the text without signs that a terminal would obey, one blank between words.
+    """
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+
+
 OneLine = Annotated[str, AfterValidator(_is_text), AfterValidator(_on_one_line)]
 """A name or a tag: not blank, without line breaks and other control characters."""
 Text = Annotated[str, AfterValidator(_is_text)]

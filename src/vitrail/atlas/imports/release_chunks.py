@@ -1,6 +1,5 @@
 """Chunks of a release as chunks of ours: text, place in the document, labels."""
 
-import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,9 @@ from vitrail.atlas.imports.scattering import ReleaseDocument
 from vitrail.atlas.library import Label
 from vitrail.corpus import split_of
 from vitrail.errors import CorpusError
+
+LARGEST_SCORE = float(np.finfo(np.float32).max)
+"""Scores are stored in fp32."""
 
 
 class ChunkReader:
@@ -70,6 +72,11 @@ class ChunkReader:
                 raise CorpusError(
                     f"chunk {row['chunk_id']!r} has no text, start or stop, so it cannot be cut from its document; "
                     "name the columns of text or of start and stop in a column map"
+                )
+            if start < 0 or (stop is not None and stop < start):
+                raise CorpusError(
+                    f"chunk {row['chunk_id']!r} begins at {start} and ends at {stop}, which is no place in a text; "
+                    "set chunks.start and chunks.stop to null in a column map, or copy the release again"
                 )
             text = row["text"] if row.get("text") is not None else whole[start:stop]
             pos = start + len(text)
@@ -136,7 +143,7 @@ class ChunkReader:
 
 
 def _finite(score: Any, row: Mapping[str, Any]) -> float:
-    if score is None or not math.isfinite(score):
+    if score is None or not abs(score) <= LARGEST_SCORE:  # NaN is not
         raise CorpusError(f"chunk {row['chunk_id']!r} has the score {score}; set chunks.scores to null in a column map")
     return float(score)
 

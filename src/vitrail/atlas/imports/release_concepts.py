@@ -8,6 +8,7 @@ from typing import Any, get_args
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from vitrail.atlas.concepts.own import plain_line
 from vitrail.atlas.imports.release_tables import ReleaseTable
 from vitrail.atlas.library import Card, ConceptLibrary, Kind
 from vitrail.errors import CorpusError
@@ -106,4 +107,4 @@ def _card(place: int, row: Mapping[str, Any], taken: set[str], where: str) -> Ca
 
 
 def _plain(value: Any) -> str:
-    return "" if value is None else " ".join(str(value).split())
+    return "" if value is None else plain_line(str(value))

@@ -68,6 +68,11 @@ def _require_distinct(path: Path, head: Sequence[str]) -> None:
 
 
 def _record(path: Path, number: int, head: Sequence[str], fields: Sequence[str]) -> Mapping[str, Any]:
+    if len(head) == 1 and len(fields) > 1:
+        raise CorpusError(
+            f"{path}: the first line has one column, line {number} has {len(fields)} fields; part columns by commas "
+            "(.csv) or tabs (.tsv)"
+        )
     if len(fields) != len(head):
         raise CorpusError(
             f"{path}: line {number} has {len(fields)} fields, the first line has {len(head)}; "

@@ -93,6 +93,8 @@ class Endpoint(Settings):
             is_whole = False
         if not is_whole:
             raise ValueError("no host or no port that could be; an address looks like http://localhost:8000/v1")
+        if parts.username is not None:
+            raise ValueError("names and passwords do not belong in an address; name a variable: api_key_env")
         return url.rstrip("/")
 
     @model_validator(mode="after")

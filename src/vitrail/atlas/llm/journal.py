@@ -74,6 +74,8 @@ class Journal:
         self._places: dict[bytes, tuple[int, int]] = {}
         self.num_damaged = 0
         """Lines that could not be read: torn by a kill, or damaged."""
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path}: is no file; name a file that can be written")
         with write_faults_are_clear(path):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
