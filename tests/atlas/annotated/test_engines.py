@@ -74,13 +74,17 @@ def test_slurm_job_that_runs_is_left_whole_by_the_next_command(
     out, engine = tmp_path / "annotated", SlurmEngine("debug", poll_s=0.1)
 
     def interrupt() -> None:
-        while not (tmp_path / "held").exists():
+        while not ((tmp_path / "held").exists() and list(tmp_path.glob(".annotated.work-*/slurm_job"))):
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        annotate_corpus(corpus, atlas, out, engine=Sabotaged(Hold(tmp_path), engine))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of pytest-xdist ignores it
+    try:
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            annotate_corpus(corpus, atlas, out, engine=Sabotaged(Hold(tmp_path), engine))
+    finally:
+        signal.signal(signal.SIGINT, before)
 
     def let_go(*_: int) -> None:
         (tmp_path / "go").touch()
