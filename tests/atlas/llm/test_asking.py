@@ -243,7 +243,8 @@ def test_server_that_dies_half_way(server: ChatServer, tmp_path: Path) -> None:
     server.script = echo
     room = Room(tmp_path, server.url)
     assert room.ask(60) == [f"number {i}" for i in range(60)]
-    assert len(server.requests) - before == 60 - kept
+    # A request in flight when the run ended may reach the server's list only now.
+    assert 60 - kept <= len(server.requests) - before <= 60 - kept + 3
 
 
 def test_killed_run_is_gone_on_with(server: ChatServer, tmp_path: Path) -> None:
@@ -263,7 +264,7 @@ def test_killed_run_is_gone_on_with(server: ChatServer, tmp_path: Path) -> None:
     assert before - 4 <= kept <= before < 300
     room = Room(tmp_path, server.url)
     assert room.ask(300) == [f"number {i}" for i in range(300)]
-    assert len(server.requests) - before == 300 - kept
+    assert 300 - kept <= len(server.requests) - before <= 300 - kept + 4, "those in flight may be counted late"
 
 
 def test_too_many_faults_stop_the_run_midway(server: ChatServer, tmp_path: Path) -> None:
