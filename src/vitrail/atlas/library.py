@@ -146,7 +146,7 @@ class ConceptLibrary:
             ConceptNotFound: no such name; the nearest ones are suggested.
         """
         card = self._by_name.get((head, _folded(name)))
-        if card is None and name[:1] == "#" and name[1:].isdecimal() and len(name) <= MAX_DIGITS:
+        if card is None and name[:1] == "#" and name[1:].isdecimal() and len(name[1:]) <= MAX_DIGITS:
             return self.card(head, int(name[1:]))
         if card is None:
             raise ConceptNotFound(f"no {head} concept is called '{name}'{self._hint(name, head)}")

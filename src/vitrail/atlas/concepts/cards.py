@@ -137,7 +137,7 @@ def is_described(name: str, description: str) -> bool:
     Returns:
         whether it begins so.
     """
-    return description.startswith(_opening(name))
+    return description.startswith(tuple(_opening(name) + sign for sign in ":;."))
 
 
 def _opening(name: str) -> str:

@@ -52,7 +52,7 @@ class Rename(Settings):
     name: OneLine | None = None
     """Its new name; none keeps the old one."""
     description: Text | None = None
-    """Its new description; none keeps the old one."""
+    """Its new description; none keeps the old one, or writes anew one that was made of the name and tags."""
     kind: Kind | None = None
     """Its new kind; none keeps the old one."""
 

@@ -142,7 +142,7 @@ def entries(path: Path, atlas: Path) -> list[Entry]:
     """
     decisions = load_decisions(path)
     state = concepts_of(atlas)
-    out = []
+    there, out = _names(state), []
     for number, decision in enumerate(decisions.decisions, 1):
         after = _try(state, decision, number)
         if after is None:
@@ -151,7 +151,7 @@ def entries(path: Path, atlas: Path) -> list[Entry]:
             status = "done" if after == state else "pending"
             state = after
         out.append(Entry(number, decision, status))
-    return _chained(out, _names(concepts_of(atlas)))
+    return _chained(out, there)
 
 
 def _chained(found: Sequence[Entry], there: set[str]) -> list[Entry]:

@@ -92,7 +92,8 @@ def fates(atlas: Path) -> Counter[str]:
         atlas: an atlas directory.
 
     Returns:
-        how many were dropped for each reason; under the empty text, how many became concepts.
+        how many were dropped for each reason (all that were merged first as one); under the empty text, how many
+        became concepts.
     """
     reasons = pq.read_table(atlas / CLUSTERS_NAME, columns=["dropped"])["dropped"].to_pylist()
     return Counter(reason.partition(",")[0] for reason in reasons)

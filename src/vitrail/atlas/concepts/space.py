@@ -103,8 +103,7 @@ def encode(
     """
     rarity = tag_rarity(tagging.occurrences)
     weighted = tf_idf(tagging.occurrences, rarity)
-    kept = _company_kept(tagging)
-    vectors, meaning_width = _vectors(tagging.table.tags, tf_idf(kept, tag_rarity(kept)), seed, tag_encoder, cache)
+    vectors, meaning_width = _vectors(tagging.table.tags, _company_kept(tagging, weighted), seed, tag_encoder, cache)
     rows = chunk_vectors(weighted, vectors)
     is_name = np.array(tagging.table.is_name)
     space = TagSpace(
@@ -130,9 +129,12 @@ def _vectors(
     return tag_vectors(meaning, company(weighted, seed)), encoder.width
 
 
-def _company_kept(tagging: Tagging) -> csr_array:
-    """[R n] which tags keep company: those that stand in a chunk, and those it was given in other words."""
-    return tagging.occurrences.maximum(tagging.given)
+def _company_kept(tagging: Tagging, weighted: csr_array) -> csr_array:
+    """[R n] tf-idf of the tags that keep company in a chunk: those of its text, and those given in other words."""
+    if tagging.given is tagging.occurrences:
+        return weighted
+    kept = tagging.occurrences.maximum(tagging.given)
+    return tf_idf(kept, tag_rarity(kept))
 
 
 def _spread(counts: csr_array) -> NDArray[np.int64]:

@@ -44,8 +44,8 @@ class ChunkReader:
             grows with the release).
 
         Raises:
-            CorpusError: a row whose labels, scores or vector cannot be meant, or without a text and a place to cut it
-                from.
+            CorpusError: a row whose labels, scores, vector or place in the text cannot be meant, or without a text and
+                a place to cut it from.
         """
         for document in documents:
             if not document.chunks:
